@@ -1,0 +1,158 @@
+"""Models that are linear in their features: independent arms, and a dense Gaussian prior."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .. import checks
+from ..core import Action, Key, Noise
+
+
+class Sum(NamedTuple):
+    """A running sum with the part its last rounding lost (Kahan).
+
+    After n updates a plain float32 sum is off by about sqrt(n) roundings, more than the
+    posterior's own width on long runs; with the lost part kept it is as good as float64's input.
+    """
+
+    value: Array
+    lost: Array
+
+    @classmethod
+    def of(cls, value: Array) -> "Sum":
+        return cls(value, jnp.zeros_like(value))
+
+    def add(self, increment: Array) -> "Sum":
+        increment = increment + self.lost
+        value = self.value + increment
+        return Sum(value, increment - (value - self.value))
+
+
+def _perturbed(outcome: Array, noise: Noise, noise_std: Array | float) -> Array:
+    return outcome if noise.shift is None else outcome + noise_std * noise.shift
+
+
+class IndependentArms(eqx.Module):
+    """One unknown mean per arm, N(prior_mean, prior_std^2), updated by index.
+
+    An arm pulled n times has posterior precision (c + n) / noise_std^2 with
+    c = (noise_std / prior_std)^2, so pull n + 1 moves its mean by 1 / (c + n + 1) of the surprise.
+    """
+
+    arms: int = eqx.field(static=True)
+    noise_std: float = 1.0
+    prior_mean: float = 0.0
+    prior_std: float = 1.0
+    weights_shared = True
+
+    def __check_init__(self) -> None:
+        checks.size("arms", self.arms)
+        checks.positive("noise_std", self.noise_std)
+        checks.scalar("prior_mean", self.prior_mean)
+        checks.positive("prior_std", self.prior_std)
+
+    def init(self, key: Key, spread: Array | float = 1.0) -> tuple[Array, Array]:
+        pulls = jnp.full(self.arms, (self.noise_std / self.prior_std) ** 2)
+        step = spread * self.prior_std
+        return pulls, self.prior_mean + step * jax.random.normal(key, (self.arms,))
+
+    def center(self, key: Key) -> tuple[Array, Array]:
+        return self.init(key, 0.0)
+
+    def predict(self, shared: Array, member: Array, features: Array) -> Array:
+        if features.shape[0] != self.arms:
+            raise ValueError(
+                f"IndependentArms has {self.arms} arms, but {features.shape[0]} actions are on offer"
+            )
+        return member
+
+    def observe(
+        self, key: Key, shared: Array, member: Array, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Array, Array]:
+        if jnp.shape(outcome) != ():
+            raise ValueError(f"IndependentArms learns a single number, got {jnp.shape(outcome)}")
+        i = action.index
+        weight = 1.0 if noise.weight is None else noise.weight
+        surprise = _perturbed(outcome, noise, self.noise_std) - member[i]
+        pulls = shared.at[i].add(weight)
+        return pulls, member.at[i].add(weight * surprise / pulls[i])
+
+    def draw(self, key: Key, shared: Array, member: Array) -> Array:
+        return member + self.noise_std * jax.lax.rsqrt(shared) * jax.random.normal(
+            key, (self.arms,)
+        )
+
+
+class Linear(eqx.Module):
+    """Rewards linear in the features, theta ~ N(prior_mean, prior_cov) (Example 1, Section 3).
+
+    The covariance is kept as a square root, Sigma = A A', and shrunk by Potter's rank-one step:
+    symmetric and positive definite by construction, O(d^2), and draws need no factorisation.
+    With v = A'x, s = noise_std^2 + v'v and gain k = A v / s, every member moves by
+    k (y + noise - x'theta) and A loses k v' / (1 + noise_std / sqrt(s)).
+    """
+
+    dim: int = eqx.field(static=True)
+    noise_std: float
+    prior_mean: Any
+    prior_root: Any
+    weights_shared = True
+
+    def __init__(
+        self,
+        dim: int,
+        noise_std: float = 1.0,
+        prior_mean: Any = 0.0,
+        prior_std: float | None = None,
+        prior_cov: Any = None,
+    ):
+        self.dim = checks.size("dim", dim)
+        self.noise_std = checks.positive("noise_std", noise_std)
+        self.prior_mean, self.prior_root = gaussian_prior(dim, prior_mean, prior_std, prior_cov)
+
+    def init(self, key: Key, spread: Array | float = 1.0) -> tuple[Sum, Sum]:
+        root = jnp.asarray(self.prior_root, float)
+        theta = self.prior_mean + spread * root @ jax.random.normal(key, (self.dim,))
+        return Sum.of(root), Sum.of(theta)
+
+    def center(self, key: Key) -> tuple[Sum, Sum]:
+        return self.init(key, 0.0)
+
+    def predict(self, shared: Sum, member: Sum, features: Array) -> Array:
+        checks.features(features, self.dim)
+        return features @ member.value
+
+    def observe(
+        self, key: Key, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Sum, Sum]:
+        if jnp.shape(outcome) != ():
+            raise ValueError(f"Linear learns a single number, got shape {jnp.shape(outcome)}")
+        x = action.features
+        target = _perturbed(outcome, noise, self.noise_std)
+        if noise.weight is not None:  # an observation that counts w times: sqrt(w) (x, y)
+            x, target = jnp.sqrt(noise.weight) * x, jnp.sqrt(noise.weight) * target
+        v = x @ shared.value + x @ shared.lost
+        s = self.noise_std**2 + v @ v
+        gain = shared.value @ v / s
+        shrink = gain / (1 + self.noise_std * jax.lax.rsqrt(s))
+        surprise = target - x @ member.value
+        return shared.add(-jnp.outer(shrink, v)), member.add(gain * surprise)
+
+    def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
+        return Sum.of(member.value + shared.value @ jax.random.normal(key, (self.dim,)))
+
+
+def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[Any, Any]:
+    """(mean, root) of N(mean, cov), from a standard deviation (1 by default) or a covariance."""
+    if std is not None and cov is not None:
+        raise ValueError("give prior_std or prior_cov, not both")
+    if np.ndim(mean) == 0:
+        mean = checks.scalar("prior_mean", mean) * np.ones(dim)
+    mean = checks.array("prior_mean", mean, (dim,))
+    if cov is not None:
+        return mean, checks.covariance_root("prior_cov", cov, dim)
+    return mean, checks.positive("prior_std", 1.0 if std is None else std) * np.eye(dim)

@@ -1,0 +1,1 @@
+"""One idea of what is plausible per file: exact, an ensemble, a single point."""

@@ -1,0 +1,127 @@
+"""An ensemble of plausible models: each its own prior draw, each fed its own perturbed data."""
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .. import checks
+from ..core import Action, Key, Learner, Model, Noise
+
+
+class Perturbation(Protocol):
+    """How members' data differ. `reweights` says whether `draw` gives weights."""
+
+    reweights: bool
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        """Noise for `shape[0]` members and outcomes of shape `shape[1:]`."""
+        ...
+
+
+class Gaussian(eqx.Module):
+    """N(0, noise variance) added to every outcome (the paper's)."""
+
+    reweights = False
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        return Noise(shift=inflation * jax.random.normal(key, shape))
+
+
+class Rademacher(eqx.Module):
+    """A coin flip of plus or minus the noise standard deviation added to every outcome."""
+
+    reweights = False
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        return Noise(shift=inflation * jax.random.rademacher(key, shape, float))
+
+
+class Poisson(eqx.Module):
+    """Online bootstrap: every observation counts Poisson(1) times."""
+
+    reweights = True
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        # Inverse CDF of one uniform; P(more than 12) is 6e-11, below a uniform's resolution.
+        chances = jnp.exp(-1.0) / jnp.cumprod(jnp.asarray([1.0, *range(1, 12)], float))
+        u = jax.random.uniform(key, (shape[0], 1))
+        return Noise(weight=(u > jnp.cumsum(chances)).sum(axis=1).astype(float))
+
+
+class Bernoulli(eqx.Module):
+    """Double-or-nothing bootstrap: every observation counts twice or not at all."""
+
+    reweights = True
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        return Noise(weight=2.0 * jax.random.bernoulli(key, 0.5, shape[:1]))
+
+
+class Unperturbed(eqx.Module):
+    """The same data for every member: only the prior draws differ."""
+
+    reweights = False
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        return Noise()
+
+
+class Ensemble(eqx.Module):
+    """M models that stand for the posterior (Section 3): a sample is one of them at random.
+
+    `inflation` scales the perturbations, of the prior and of the outcomes alike, so a linear
+    ensemble then stands for the posterior with its covariance times inflation^2.
+    """
+
+    learner: Learner
+    members: int = eqx.field(static=True)
+    perturbation: Perturbation = Gaussian()
+    inflation: float = 1.0
+
+    def __check_init__(self) -> None:
+        checks.size("members", self.members)
+        checks.positive("inflation", self.inflation)
+        known = not isinstance(self.inflation, jax.core.Tracer)
+        if self.perturbation.reweights and known and self.inflation != 1.0:
+            raise ValueError(
+                f"inflation must be 1 with the {type(self.perturbation).__name__} bootstrap, whose "
+                f"weights cannot be scaled, got {self.inflation:g}"
+            )
+
+    @property
+    def label(self) -> str:
+        return f"{self.members} model{'s' if self.members > 1 else ''}"
+
+    @property
+    def _shared_axis(self) -> int | None:
+        """Stored once, unless members weigh the data differently and that changes `shared`."""
+        return 0 if self.perturbation.reweights and self.learner.weights_shared else None
+
+    def init(self, key: Key) -> Any:
+        init = jax.vmap(self.learner.init, in_axes=(0, None), out_axes=(self._shared_axis, 0))
+        return init(jax.random.split(key, self.members), self.inflation)
+
+    def sample(self, key: Key, belief: Any) -> Model:
+        chosen = jax.random.randint(key, (), 0, self.members)
+        pick = lambda tree: jax.tree.map(lambda leaf: leaf[chosen], tree)  # noqa: E731
+        shared, members = belief
+        shared = shared if self._shared_axis is None else pick(shared)
+        return eqx.Partial(self.learner.predict, shared, pick(members))
+
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        noise_key, learn_key = jax.random.split(key)
+        noise = self.perturbation.draw(
+            noise_key, (self.members, *jnp.shape(outcome)), self.inflation
+        )
+        axis = self._shared_axis
+        observe = jax.vmap(
+            self.learner.observe, in_axes=(None, axis, 0, None, None, 0), out_axes=(axis, 0)
+        )
+        return observe(learn_key, *belief, action, outcome, noise)
+
+    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
+        predict = jax.vmap(self.learner.predict, in_axes=(self._shared_axis, 0, None))
+        return predict(*belief, features)

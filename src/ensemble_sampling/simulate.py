@@ -1,0 +1,413 @@
+"""The only loop over periods: many realizations of an agent in an environment, compiled once."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from . import checks
+from .config import describe, differences
+from .core import Action, Agent, Environment, Key
+
+Progress = Callable[[int, int], None]
+"""Told how many realizations are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Regret per period over realizations, and where asked for, of every realization."""
+
+    label: str
+    mean: np.ndarray
+    stderr: np.ndarray
+    realizations: int
+    diverged: int
+    seconds: float
+    regret: np.ndarray | None = None
+
+    @property
+    def periods(self) -> int:
+        return len(self.mean)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations per period; merging is exact in any order."""
+
+    count: int
+    mean: np.ndarray
+    m2: np.ndarray
+
+    @classmethod
+    def of(cls, regret: np.ndarray) -> "Moments":
+        regret = regret.astype(np.float64)
+        mean = regret.mean(axis=0)
+        return cls(len(regret), mean, ((regret - mean) ** 2).sum(axis=0))
+
+    def merge(self, other: "Moments") -> "Moments":
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        mean = self.mean + delta * (other.count / count)
+        m2 = self.m2 + other.m2 + delta**2 * (self.count * other.count / count)
+        return Moments(count, mean, m2)
+
+    @property
+    def stderr(self) -> np.ndarray:
+        """Standard error of the mean; unknown (NaN) from a single realization."""
+        if self.count < 2:
+            return np.full_like(self.mean, np.nan)
+        return np.sqrt(self.m2 / (self.count - 1) / self.count)
+
+
+def realization(
+    agent: Agent, environment: Environment, key: Key, periods: int, coupled: bool
+) -> tuple[Array, dict[str, Array]]:
+    """One run: regret per period, and what went wrong on the way.
+
+    World, outcomes and agent have streams of their own. A period's keys come from its number or,
+    when coupled, from (arm, how often it was pulled): the n-th pull of an arm then brings the
+    same noise to every agent, and to every member (the coupling of the paper's appendix).
+    """
+    world_key, outcome_key, agent_key = jax.random.split(key, 3)
+    init_key, offer_key = jax.random.split(world_key)
+    start_key, act_key, update_key = jax.random.split(agent_key, 3)
+    world = environment.init(init_key)
+    arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
+
+    def period(carry: Any, t: Array) -> tuple[Any, Array]:
+        state, pulls, nonfinite = carry
+        offer = environment.offer(jax.random.fold_in(offer_key, t), world)
+        index = agent.act(jax.random.fold_in(act_key, t), state, offer.features, offer.available)
+        action = Action(index, offer.features[index])
+        moment = index * periods + pulls[index] if coupled else t
+        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
+        state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
+        means = offer.means
+        if offer.available is not None:
+            means = jnp.where(offer.available, means, -jnp.inf)
+        pulls = pulls.at[index].add(1) if coupled else pulls
+        nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
+        return (state, pulls, nonfinite), means.max() - means[index]
+
+    pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
+    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
+    (state, _, nonfinite), regret = jax.lax.scan(period, start, jnp.arange(periods))
+    diverged = getattr(agent, "diverged", lambda state: 0)(state)
+    return regret, {"nonfinite": nonfinite, "diverged": jnp.asarray(diverged, jnp.int32)}
+
+
+def simulate(
+    agent: Agent,
+    environment: Environment,
+    periods: int,
+    realizations: int,
+    seed: int = 0,
+    *,
+    coupled: bool = False,
+    keep: bool = False,
+    chunk: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> Result:
+    """Regret per period of `agent` in `environment`, over many independent realizations.
+
+    Realization r draws its world, outcomes and agent from `fold_in(key(seed), r)`, so the same
+    seed gives every agent the same worlds, and neither `chunk` nor the number of devices changes
+    a number beyond rounding.
+
+    coupled: the n-th pull of an arm brings the same noise to every agent, which makes paired
+        comparisons sharp.
+    keep: also return the regret of every realization, (realizations, periods).
+    chunk: realizations per compiled call; by default chosen from the problem's size.
+    checkpoint: a folder; finished chunks are saved there, and a run that was interrupted goes on
+        where it stopped and gives the same numbers.
+    progress: a bar on the terminal (the default where there is one), or a function told
+        (done, total).
+    """
+    periods = checks.size("periods", periods)
+    realizations = checks.size("realizations", realizations)
+    seed = checks.size("seed", seed, least=0)
+    arms = _check(agent, environment)
+    if coupled and arms * periods >= 2**32:
+        raise ValueError(f"coupled outcomes need arms x periods < 2^32, got {arms} x {periods}")
+    began = time.perf_counter()
+    threads = 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
+    store = None
+    if checkpoint is not None:
+        run = {
+            "agent": describe(agent),
+            "environment": describe(environment),
+            "periods": periods,
+            "realizations": realizations,
+            "seed": seed,
+            "coupled": coupled,
+            "keep": keep,
+        }
+        store = _Checkpoint(Path(checkpoint), run)
+        chunk = store.chunk or chunk
+    size = _chunk_size(agent, environment, periods, realizations, chunk, threads)
+    if store is not None:
+        store.begin(size)
+    agent, environment = jax.tree.map(_as_array, (agent, environment))
+    run_chunk = _compiled(agent, environment, seed, size, periods, coupled)
+
+    def work(number: int) -> dict[str, Any]:
+        first = number * size
+        regret, tally = jax.tree.map(np.asarray, run_chunk(first))
+        count = min(size, realizations - first)
+        regret, tally = regret[:count], {k: v[:count] for k, v in tally.items()}
+        if tally["nonfinite"].any() or not np.isfinite(regret).all():
+            r = first + int(np.argmax((tally["nonfinite"] > 0) | ~np.isfinite(regret).all(axis=1)))
+            raise ValueError(
+                f"{type(environment).__name__} gave an outcome or mean reward that is not finite "
+                f"in realization {r} of seed {seed}"
+            )
+        moments = Moments.of(regret)
+        part = {"count": count, "mean": moments.mean, "m2": moments.m2}
+        part |= {"diverged": int(tally["diverged"].sum())} | ({"regret": regret} if keep else {})
+        if store is not None:
+            store.save(number, part)
+        return part
+
+    chunks = -(-realizations // size)
+    parts = {n: p for n in range(chunks) if store is not None and (p := store.load(n)) is not None}
+    with _report(progress, agent.label, realizations) as report, _pool(threads) as pool:
+        done = sum(int(p["count"]) for p in parts.values())
+        report(done, realizations)
+        pending = {pool.submit(work, n): n for n in range(chunks) if n not in parts}
+        while pending:
+            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in finished:
+                number = pending.pop(future)
+                parts[number] = future.result()
+                done += int(parts[number]["count"])
+                report(done, realizations)
+
+    ordered = [parts[n] for n in range(chunks)]
+    moments = Moments(int(ordered[0]["count"]), ordered[0]["mean"], ordered[0]["m2"])
+    for part in ordered[1:]:
+        moments = moments.merge(Moments(int(part["count"]), part["mean"], part["m2"]))
+    return Result(
+        label=agent.label,
+        mean=moments.mean,
+        stderr=moments.stderr,
+        realizations=realizations,
+        diverged=sum(int(p["diverged"]) for p in ordered),
+        seconds=time.perf_counter() - began,
+        regret=np.concatenate([p["regret"] for p in ordered]) if keep else None,
+    )
+
+
+def _as_array(leaf: Any) -> Array:
+    # Strongly typed, so that 1.0 and np.float64(1.0) share one compilation.
+    return jnp.asarray(leaf, jnp.result_type(leaf))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check(agent: Agent, environment: Environment) -> int:
+    """Trace one period without compiling, so that shapes that disagree fail here; -> arms."""
+
+    def one(key: Key) -> Array:
+        world = environment.init(key)
+        offer = environment.offer(key, world)
+        state = agent.init(key)
+        index = agent.act(key, state, offer.features, offer.available)
+        action = Action(index, offer.features[index])
+        after = agent.update(key, state, action, environment.outcome(key, world, action))
+        shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{agent.label}: update must keep the shapes and types of the state; "
+                f"before {shapes[0]}, after {shapes[1]}"
+            )
+        return offer.features
+
+    return jax.eval_shape(one, jax.random.key(0)).shape[0]
+
+
+def _chunk_size(
+    agent: Agent,
+    environment: Environment,
+    periods: int,
+    realizations: int,
+    asked: int | None,
+    threads: int,
+) -> int:
+    """Realizations per call: as asked, or as many as memory and an even split allow."""
+    devices = jax.local_device_count()
+    if asked is not None:
+        size = checks.size("chunk", asked)
+    else:
+        key = jax.random.key(0)
+        shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), key)
+        state = sum(np.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
+        # The state is held about four times over: carry, its update, and what a period computes.
+        each = 4 * state + 8 * periods
+        if jax.default_backend() == "cpu":
+            room, most = 2**28, 256  # more per call is no faster, and shows less progress
+        else:
+            stats = jax.local_devices()[0].memory_stats() or {}
+            room, most = 0.4 * stats.get("bytes_limit", 2**33) * devices, 2**16
+        size = int(min(most, max(1, room // each)))
+    lanes = devices * threads
+    rounds = max(1, -(-realizations // (size * threads)))
+    if asked is None:
+        size = min(size, -(-realizations // (rounds * threads)))
+    size = min(size, realizations)
+    return -(-size // devices) * devices if lanes > 1 else size
+
+
+@lru_cache(maxsize=64)
+def _program(structure: Any, shapes: Any, size: int, periods: int, coupled: bool, x64: bool) -> Any:
+    """Compile `size` realizations, split over all local devices; hyperparameters stay free."""
+    mesh = Mesh(np.array(jax.local_devices()), ("realization",))
+    split = NamedSharding(mesh, PartitionSpec("realization"))
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def run(leaves: Any, key: Key, numbers: Array) -> Any:
+        agent, environment = jax.tree.unflatten(structure, leaves)
+        one = lambda n: realization(  # noqa: E731
+            agent, environment, jax.random.fold_in(key, n), periods, coupled
+        )
+        return jax.vmap(one)(numbers)
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    numbers = jax.ShapeDtypeStruct((size,), jnp.uint32)
+    jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
+    return jitted.lower(leaves, key, numbers).compile(), whole, split
+
+
+def _compiled(
+    agent: Agent, environment: Environment, seed: int, size: int, periods: int, coupled: bool
+) -> Callable[[int], Any]:
+    leaves, structure = jax.tree.flatten((agent, environment))
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+    program, whole, split = _program(structure, shapes, size, periods, coupled, x64)
+    leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
+
+    def run(first: int) -> Any:
+        numbers = np.arange(first, first + size, dtype=np.uint32)
+        return program(leaves, key, jax.device_put(numbers, split))
+
+    return run
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that drop what has not begun when the caller is interrupted."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _report(progress: bool | Progress | None, label: str, total: int) -> Iterator[Progress]:
+    """The caller's own function, a bar with rate and time left, or silence."""
+    if callable(progress):
+        yield progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if progress is False or (progress is None and not console.is_terminal):
+        yield lambda done, total: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task(label, total=total, rate="")
+        began, before = time.perf_counter(), None
+
+        def report(done: int, total: int) -> None:
+            nonlocal before
+            before = done if before is None else before  # what a checkpoint brought is no rate
+            rate = (done - before) / (time.perf_counter() - began)
+            bar.update(task, completed=done, rate=f"{rate:.3g} realizations/s" if rate else "")
+
+        yield report
+
+
+class _Checkpoint:
+    """A folder with the run's description and one file per finished chunk."""
+
+    def __init__(self, folder: Path, run: dict[str, Any]):
+        self.folder, self.run, self.chunk = folder, json.loads(json.dumps(run)), None
+        described = folder / "run.json"
+        if not described.exists():
+            return
+        try:
+            saved = json.loads(described.read_text())
+            chunk, saved_run = int(saved["chunk"]), saved["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{described} is damaged ({error}); delete {folder}") from error
+        changed = differences(saved_run, self.run)
+        if changed:
+            raise ValueError(
+                f"{folder} holds another run's checkpoint; it differs in\n  " + "\n  ".join(changed)
+            )
+        self.chunk = chunk
+
+    def begin(self, chunk: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"chunk": chunk, "run": self.run}, indent=1)
+        _write(self.folder / "run.json", lambda file: file.write(text.encode()))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"chunk-{number:05d}.npz"
+
+    def save(self, number: int, part: dict[str, Any]) -> None:
+        _write(self._path(number), lambda file: np.savez(file, **part))
+
+    def load(self, number: int) -> dict[str, Any] | None:
+        """A finished chunk; one that cannot be read (its CRC is checked) is computed again."""
+        path = self._path(number)
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (OSError, ValueError, BadZipFile, EOFError) as error:
+            import warnings
+
+            warnings.warn(f"{path} is damaged ({error}) and is computed again", stacklevel=3)
+            return None
+
+
+def _write(path: Path, write: Callable[[Any], Any]) -> None:
+    """All of the file or nothing of it, also through a crash."""
+    temporary = path.with_suffix(path.suffix + f".{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
