@@ -10,8 +10,26 @@ from .agents import (
     Uniform,
 )
 from .core import Action, Agent, Environment, Learner, Noise, Posterior, Round
-from .environments import GaussianArms, LinearBandit
+from .environments import (
+    GaussianArms,
+    LinearBandit,
+    LogisticBandit,
+    NetworkBandit,
+    NeuronBandit,
+)
 from .learners.linear import IndependentArms, Linear
+from .learners.network import (
+    MLP,
+    CrossEntropy,
+    GaussianMLP,
+    Network,
+    Reservoir,
+    SquaredError,
+    Window,
+    published_gradient,
+    true_gradient,
+)
+from .posteriors.dropout import Dropout
 from .posteriors.ensemble import (
     Bernoulli,
     Ensemble,
@@ -22,14 +40,18 @@ from .posteriors.ensemble import (
 )
 from .posteriors.exact import Exact
 from .posteriors.point import Point
+from .rewards import Reward
 from .simulate import Result, simulate
 
 __all__ = [
+    "MLP",
     "Action",
     "Agent",
     "Annealed",
     "Bernoulli",
     "Constant",
+    "CrossEntropy",
+    "Dropout",
     "Ensemble",
     "EnsembleSampling",
     "Environment",
@@ -37,20 +59,31 @@ __all__ = [
     "Exact",
     "Gaussian",
     "GaussianArms",
+    "GaussianMLP",
     "Greedy",
     "IndependentArms",
     "Learner",
     "Linear",
     "LinearBandit",
+    "LogisticBandit",
+    "Network",
+    "NetworkBandit",
+    "NeuronBandit",
     "Noise",
     "Point",
     "Poisson",
     "Posterior",
     "Rademacher",
+    "Reservoir",
     "Result",
+    "Reward",
     "Round",
+    "SquaredError",
     "ThompsonSampling",
     "Uniform",
     "Unperturbed",
+    "Window",
+    "published_gradient",
     "simulate",
+    "true_gradient",
 ]

@@ -15,6 +15,7 @@ from .posteriors.point import Point
 
 def _best(values: Array, available: Array | None) -> Array:
     """Which actions are best; NaN is worse than anything, an unavailable action never best."""
+    available = checks.available(available, values.shape[-1])
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if available is None:
         return values == values.max(axis=-1, keepdims=True)
@@ -29,7 +30,9 @@ def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
     random number per action would cost as much as the rest of a period.
     """
     best = _best(values, available)
-    mixed = jax.random.bits(key, ()) + jnp.arange(best.shape[-1], dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
+    mixed = jax.random.bits(key, ()) + jnp.arange(best.shape[-1], dtype=jnp.uint32) * jnp.uint32(
+        0x9E3779B9
+    )
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
     mixed = mixed ^ (mixed >> 16)
@@ -53,6 +56,7 @@ class ThompsonSampling(eqx.Module):
     draws: int = eqx.field(static=True, default=1000)
 
     def __check_init__(self) -> None:
+        checks.part("posterior", self.posterior, "init", "sample", "update", "values")
         checks.size("draws", self.draws)
 
     @property
@@ -75,6 +79,11 @@ class ThompsonSampling(eqx.Module):
         key = jax.random.key(0) if key is None else key
         values = self.posterior.values(key, state, features, self.draws)
         return shares(values, available).mean(axis=0)
+
+    def diverged(self, state: Any) -> Array | int:
+        """How often models had to be put back to their start."""
+        count = getattr(self.posterior, "diverged", None)
+        return 0 if count is None else count(state)
 
 
 def EnsembleSampling(
@@ -167,6 +176,10 @@ class EpsilonGreedy(eqx.Module):
         epsilon = self.epsilon(t)
         uniform = shares(jnp.zeros_like(values), available)
         return (1 - epsilon) * shares(values, available) + epsilon * uniform
+
+    def diverged(self, state: Any) -> Array:
+        """How often the model had to be put back to its start."""
+        return self.posterior.diverged(state[0])
 
 
 class Uniform(eqx.Module):

@@ -13,14 +13,17 @@ import numpy as np
 def describe(value: Any) -> Any:
     """`value` as JSON-ready data that is the same in every process and decides every number.
 
-    Dataclasses become {"type": ..., fields}; functions their qualified names; large arrays a
+    Dataclasses become {"type": ..., fields}; functions their qualified names
+    and, for a closure, what it holds; large arrays a
     digest of their contents.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray | jax.Array) and value.ndim == 0):
+    if isinstance(value, np.generic) or (
+        isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
+    ):
         return np.asarray(value).item()
     if isinstance(value, np.ndarray | jax.Array):
         array = np.asarray(value)
@@ -42,7 +45,8 @@ def describe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [describe(v) for v in value]
     if callable(value):
-        return _name(value)
+        inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        return {"function": _name(value), "closure": describe(inner)} if inner else _name(value)
     raise TypeError(f"cannot describe {value!r} as part of a configuration")
 
 

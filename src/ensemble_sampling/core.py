@@ -67,8 +67,13 @@ class Learner(Protocol):
 
     weights_shared: bool
 
-    def init(self, key: Key, spread: Array | float = 1.0) -> tuple[Any, Any]:
-        """(shared, member): a draw from the prior, its distance to the mean times `spread`."""
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[Any, Any]:
+        """(shared, member): a draw from the prior, its distance to the mean times `spread`.
+
+        `noise` shows which kinds of perturbation will come, for learners that keep them.
+        """
         ...
 
     def center(self, key: Key) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Worlds to decide in, drawn from a prior: Gaussian arms and linear bandits."""
+"""Worlds to decide in, drawn from a prior: Gaussian arms, linear, neuron and network bandits."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from jax import Array
 from . import checks
 from .core import Action, Key, Round
 from .learners.linear import gaussian_prior
+from .learners.network import GaussianMLP
+from .rewards import Reward, checked
 
 
 class GaussianArms(eqx.Module):
@@ -85,9 +87,13 @@ class LinearBandit(eqx.Module):
             self.draw_actions = on_sphere
             if fresh:
                 raise ValueError("fresh actions are drawn: give a function, not an array")
-            for name, given, have in zip(("arms", "dim"), (arms, dim), self.actions.shape, strict=True):
+            for name, given, have in zip(
+                ("arms", "dim"), (arms, dim), self.actions.shape, strict=True
+            ):
                 if given is not None and given != have:
-                    raise ValueError(f"{name} is {given}, but actions have shape {self.actions.shape}")
+                    raise ValueError(
+                        f"{name} is {given}, but actions have shape {self.actions.shape}"
+                    )
             arms, dim = self.actions.shape
         self.dim = checks.size("dim", dim)
         self.arms = checks.size("arms", arms)
@@ -123,3 +129,99 @@ class LinearBandit(eqx.Module):
 
     def outcome(self, key: Key, world: LinearWorld, action: Action) -> Array:
         return action.features @ world.theta + self.noise_std * jax.random.normal(key)
+
+
+class FixedWorld(NamedTuple):
+    """Actions that stay, what each brings before noise, and the mean reward of that."""
+
+    actions: Array
+    outcomes: Array
+    means: Array
+
+
+def in_cube(key: Key, arms: int, dim: int) -> Array:
+    """Coordinates uniform in [-1, 1], but for the last, which is 1 (Section 5.2)."""
+    actions = jax.random.uniform(key, (arms, dim), minval=-1.0, maxval=1.0)
+    return actions.at[:, -1].set(1.0)
+
+
+class NetworkBandit(eqx.Module):
+    """Mean outcomes W2 max(0, W1 a), all weights N(0, prior_std^2) (Section 5.2).
+
+    With `outcomes` the network has that many outputs and `reward` scores the noisy vector
+    (Example 2). `hidden=None` is the single neuron max(0, theta'a).
+    """
+
+    dim: int = eqx.field(static=True)
+    arms: int = eqx.field(static=True)
+    noise_std: float
+    truth: GaussianMLP
+    outcomes: int | None = eqx.field(static=True)
+    reward: Reward | None
+
+    def __init__(
+        self,
+        dim: int = 100,
+        arms: int = 100,
+        hidden: int | None = 50,
+        noise_std: float = 10.0,
+        prior_std: float = 1.0,
+        outcomes: int | None = None,
+        reward: Any = None,
+    ):
+        self.dim = checks.size("dim", dim)
+        self.arms = checks.size("arms", arms)
+        self.noise_std = checks.positive("noise_std", noise_std)
+        widths = () if hidden is None else (checks.size("hidden", hidden),)
+        self.outcomes = outcomes
+        self.reward = checked(reward, outcomes)
+        self.truth = GaussianMLP(dim, widths, outcomes, prior_std, slope=0.0, squash=hidden is None)
+
+    def init(self, key: Key) -> FixedWorld:
+        truth_key, actions_key = jax.random.split(key)
+        actions = in_cube(actions_key, self.arms, self.dim)
+        outcomes = jax.vmap(self.truth(truth_key))(actions)
+        means = outcomes if self.reward is None else self.reward.expected(outcomes, self.noise_std)
+        return FixedWorld(actions, outcomes, means)
+
+    def offer(self, key: Key, world: FixedWorld) -> Round:
+        return Round(world.actions, world.means)
+
+    def outcome(self, key: Key, world: FixedWorld, action: Action) -> Array:
+        mean = world.outcomes[action.index]
+        return mean + self.noise_std * jax.random.normal(key, mean.shape)
+
+
+def NeuronBandit(
+    dim: int = 100, arms: int = 100, noise_std: float = 10.0, prior_std: float = 10**0.5
+) -> NetworkBandit:
+    """The single neuron max(0, theta'a), theta ~ N(0, prior_std^2 I) (Section 5.2)."""
+    return NetworkBandit(dim, arms, None, noise_std, prior_std)
+
+
+class LogisticBandit(eqx.Module):
+    """Clicks: the outcome is 1 with probability 1 / (1 + exp(-(bias + theta'a))), else 0."""
+
+    dim: int = eqx.field(static=True)
+    arms: int = eqx.field(static=True)
+    prior_std: float = 1.0
+    bias: float = 0.0
+
+    def __check_init__(self) -> None:
+        checks.size("dim", self.dim)
+        checks.size("arms", self.arms)
+        checks.positive("prior_std", self.prior_std)
+        checks.scalar("bias", self.bias)
+
+    def init(self, key: Key) -> FixedWorld:
+        theta_key, actions_key = jax.random.split(key)
+        actions = in_cube(actions_key, self.arms, self.dim)
+        theta = self.prior_std * jax.random.normal(theta_key, (self.dim,))
+        chances = jax.nn.sigmoid(self.bias + actions @ theta)
+        return FixedWorld(actions, chances, chances)
+
+    def offer(self, key: Key, world: FixedWorld) -> Round:
+        return Round(world.actions, world.means)
+
+    def outcome(self, key: Key, world: FixedWorld, action: Action) -> Array:
+        return jax.random.bernoulli(key, world.means[action.index]).astype(world.means.dtype)

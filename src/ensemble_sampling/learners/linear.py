@@ -55,8 +55,11 @@ class IndependentArms(eqx.Module):
         checks.scalar("prior_mean", self.prior_mean)
         checks.positive("prior_std", self.prior_std)
 
-    def init(self, key: Key, spread: Array | float = 1.0) -> tuple[Array, Array]:
-        pulls = jnp.full(self.arms, (self.noise_std / self.prior_std) ** 2)
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[Array, Array]:
+        # Strongly typed: a weak type would compile a caller's jitted update a second time.
+        pulls = jnp.full(self.arms, (self.noise_std / self.prior_std) ** 2, float)
         step = spread * self.prior_std
         return pulls, self.prior_mean + step * jax.random.normal(key, (self.arms,))
 
@@ -76,6 +79,7 @@ class IndependentArms(eqx.Module):
         if jnp.shape(outcome) != ():
             raise ValueError(f"IndependentArms learns a single number, got {jnp.shape(outcome)}")
         i = action.index
+        checks.index(i, self.arms)
         weight = 1.0 if noise.weight is None else noise.weight
         surprise = _perturbed(outcome, noise, self.noise_std) - member[i]
         pulls = shared.at[i].add(weight)
@@ -114,7 +118,9 @@ class Linear(eqx.Module):
         self.noise_std = checks.positive("noise_std", noise_std)
         self.prior_mean, self.prior_root = gaussian_prior(dim, prior_mean, prior_std, prior_cov)
 
-    def init(self, key: Key, spread: Array | float = 1.0) -> tuple[Sum, Sum]:
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[Sum, Sum]:
         root = jnp.asarray(self.prior_root, float)
         theta = self.prior_mean + spread * root @ jax.random.normal(key, (self.dim,))
         return Sum.of(root), Sum.of(theta)
@@ -131,6 +137,7 @@ class Linear(eqx.Module):
     ) -> tuple[Sum, Sum]:
         if jnp.shape(outcome) != ():
             raise ValueError(f"Linear learns a single number, got shape {jnp.shape(outcome)}")
+        checks.array("the action's features", action.features, (self.dim,))
         x = action.features
         target = _perturbed(outcome, noise, self.noise_std)
         if noise.weight is not None:  # an observation that counts w times: sqrt(w) (x, y)

@@ -82,6 +82,8 @@ class Ensemble(eqx.Module):
     inflation: float = 1.0
 
     def __check_init__(self) -> None:
+        checks.part("learner", self.learner, "init", "predict", "observe")
+        checks.part("perturbation", self.perturbation, "draw")
         checks.size("members", self.members)
         checks.positive("inflation", self.inflation)
         known = not isinstance(self.inflation, jax.core.Tracer)
@@ -101,8 +103,11 @@ class Ensemble(eqx.Module):
         return 0 if self.perturbation.reweights and self.learner.weights_shared else None
 
     def init(self, key: Key) -> Any:
-        init = jax.vmap(self.learner.init, in_axes=(0, None), out_axes=(self._shared_axis, 0))
-        return init(jax.random.split(key, self.members), self.inflation)
+        noise = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
+        init = jax.vmap(
+            lambda k: self.learner.init(k, self.inflation, noise), out_axes=(self._shared_axis, 0)
+        )
+        return init(jax.random.split(key, self.members))
 
     def sample(self, key: Key, belief: Any) -> Model:
         chosen = jax.random.randint(key, (), 0, self.members)
@@ -125,3 +130,8 @@ class Ensemble(eqx.Module):
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         predict = jax.vmap(self.learner.predict, in_axes=(self._shared_axis, 0, None))
         return predict(*belief, features)
+
+    def diverged(self, belief: Any) -> Array:
+        """How often members had to be put back to their prior draw."""
+        count = getattr(self.learner, "diverged", None)
+        return jnp.zeros((), jnp.int32) if count is None else jax.vmap(count)(belief[1]).sum()

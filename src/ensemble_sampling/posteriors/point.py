@@ -3,8 +3,10 @@
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
 
+from .. import checks
 from ..core import Action, Key, Learner, Model, Noise
 
 
@@ -12,6 +14,9 @@ class Point(eqx.Module):
     """All mass on the learner's best model."""
 
     learner: Learner
+
+    def __check_init__(self) -> None:
+        checks.part("learner", self.learner, "center", "predict", "observe")
 
     @property
     def label(self) -> str:
@@ -28,3 +33,8 @@ class Point(eqx.Module):
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         return self.learner.predict(*belief, features)[None]
+
+    def diverged(self, belief: Any) -> Array:
+        """How often the model had to be put back to its start."""
+        count = getattr(self.learner, "diverged", None)
+        return jnp.zeros((), jnp.int32) if count is None else count(belief[1])

@@ -1,0 +1,416 @@
+"""Any Equinox network as a learner: anchored to its prior draw, fed minibatches of its history."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from .. import checks
+from ..core import Action, Key, Noise
+from ..rewards import Reward, checked
+
+
+class MLP(eqx.Module):
+    """Layers without biases: leaky ReLU after every layer, but for the last unless `squash`."""
+
+    weights: list[Array]
+    slope: float = eqx.field(static=True, default=0.01)
+    squash: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, x: Array) -> Array:
+        for i, w in enumerate(self.weights):
+            x = w @ x
+            if self.squash or i < len(self.weights) - 1:
+                x = jax.nn.leaky_relu(x, self.slope)
+        return x
+
+    def masked(self, x: Array, key: Key, rate: Array | float, readout: "Readout") -> Array:
+        """The same with each hidden unit left out with probability `rate`, without rescaling."""
+        *hidden, last = self.weights
+        if not hidden:
+            raise ValueError("dropout leaves out hidden units, and this network has none")
+        mask = jnp.ones_like(x)
+        for i, w in enumerate(hidden):
+            x = jax.nn.leaky_relu(w @ (x * mask), self.slope)
+            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate, x.shape)
+            mask = keep.astype(x.dtype)
+        return readout(last, x, mask)
+
+
+Readout = Callable[[Array, Array, Array], Array]
+
+
+def true_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
+    """The output layer on masked units."""
+    return weights @ (hidden * mask)
+
+
+def published_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
+    """The same value, but the output weights learn from the unmasked units.
+
+    So did the code behind the published dropout curves (Figure 3c); kept to reproduce them.
+    """
+    still = jax.lax.stop_gradient
+    learning = weights @ still(hidden)
+    return still(weights) @ (hidden * mask) + learning - still(learning)
+
+
+class GaussianMLP(eqx.Module):
+    """Draws an `MLP` with independent N(0, prior_std^2) weights, the paper's prior.
+
+    `hidden=()` with `squash` is the single neuron, `hidden=(50,)` the two-layer network.
+    """
+
+    dim: int = eqx.field(static=True)
+    hidden: tuple[int, ...] = eqx.field(static=True)
+    outputs: int | None = eqx.field(static=True, default=None)
+    prior_std: float = 1.0
+    slope: float = eqx.field(static=True, default=0.01)
+    squash: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        checks.size("dim", self.dim)
+        for width in self.hidden:
+            checks.size("hidden", width)
+        checks.positive("prior_std", self.prior_std)
+        checks.scalar("slope", self.slope, low=0.0, high=1.0)
+
+    def __call__(self, key: Key) -> MLP:
+        return self._draw(key, self.prior_std)
+
+    def center(self, key: Key) -> MLP:
+        """Near zero, where the paper starts epsilon-greedy and dropout."""
+        return self._draw(key, 0.01)
+
+    def _draw(self, key: Key, std: Array | float) -> MLP:
+        last = () if self.outputs is None else (self.outputs,)
+        widths = [(self.dim,), *((h,) for h in self.hidden), last]
+        keys = jax.random.split(key, len(widths) - 1)
+        draw = lambda k, fan_in, fan_out: std * jax.random.normal(k, fan_out + fan_in)  # noqa: E731
+        layers = [draw(k, a, b) for k, a, b in zip(keys, widths, widths[1:], strict=False)]
+        return MLP(layers, self.slope, self.squash)
+
+
+class _Draw(eqx.Module):
+    """A plain function key -> module, made part of the configuration's structure."""
+
+    function: Callable[[Key], Any] = eqx.field(static=True)
+
+    def __call__(self, key: Key) -> Any:
+        return self.function(key)
+
+
+class Loss(Protocol):
+    """How an output is compared with a target, as twice a negative log-likelihood."""
+
+    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array: ...
+
+    def mean(self, output: Array) -> Array:
+        """The expected outcome of an output."""
+        ...
+
+
+class SquaredError(eqx.Module):
+    """(target - output)^2 / noise_std^2, the paper's."""
+
+    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
+        return jnp.sum((target - output) ** 2) / noise_std**2
+
+    def mean(self, output: Array) -> Array:
+        return output
+
+
+class CrossEntropy(eqx.Module):
+    """2 (log(1 + e^output) - target output): a 0/1 outcome with a logistic output.
+
+    The loss is linear in the target, so a target plus Gaussian noise is still a proper convex
+    problem: the perturbation of Kveton et al. (2020), Randomized Exploration in Generalized
+    Linear Bandits. With noise_std = sqrt(p (1 - p)) it spreads the members like the Laplace
+    approximation; 1/2, the most a 0/1 outcome can vary, never spreads them too little.
+    """
+
+    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
+        return 2 * jnp.sum(jax.nn.softplus(output) - target * output)
+
+    def mean(self, output: Array) -> Array:
+        return jax.nn.sigmoid(output)
+
+
+class Window(eqx.Module):
+    """Keep the newest observations: the model forgets what is older, and follows drift."""
+
+    def slot(self, key: Key, count: Array, capacity: int) -> tuple[Array, Array]:
+        """Where observation number `count` goes, and whether it is kept."""
+        return count % capacity, jnp.array(True)
+
+    def effective(self, count: Array, capacity: int) -> Array:
+        """How many observations the prior is weighed against: those still held."""
+        return jnp.minimum(count, capacity)
+
+
+class Reservoir(eqx.Module):
+    """Keep a uniform sample of all observations ever made: nothing is forgotten, only thinned."""
+
+    def slot(self, key: Key, count: Array, capacity: int) -> tuple[Array, Array]:
+        drawn = jax.random.randint(key, (), 0, jnp.maximum(count, 1) + 1)
+        slot = jnp.where(count < capacity, count, drawn)
+        return jnp.minimum(slot, capacity - 1), slot < capacity
+
+    def effective(self, count: Array, capacity: int) -> Array:
+        return count
+
+
+class History(NamedTuple):
+    """What was seen, stored once for all members."""
+
+    features: Array
+    outcomes: Array
+    index: Array | None
+    count: Array
+
+
+class Member(NamedTuple):
+    """One network: where it is, where it started, how strongly it is pulled back there."""
+
+    model: Any
+    start: Any
+    pull: Array
+    optimizer: Any
+    noise: Noise
+    diverged: Array
+
+
+class Network(eqx.Module):
+    """A network drawn by `make(key)`, learning by a few minibatch steps per observation.
+
+    After n observations each step follows the gradient of
+
+        mean over a batch of loss(g(a_b), y_b + noise_b) + |theta - theta_0|^2 / (prior_std^2 n),
+
+    the paper's loss of Section 5.2 divided by n, with theta_0 the member's own prior draw. A
+    single best model starts at `make.center(key)` where there is one, else at a draw, and is
+    pulled to zero. Batches are drawn with replacement from the history and shared by all members,
+    whose inputs are then one matrix product; each member has its own targets.
+
+    make: key -> Equinox module taking features (dim,) to an output like the outcome.
+    capacity: how many observations are kept; what happens beyond is `history`'s business.
+    outcomes, reward: for outcome vectors, their width and the known reward R(y).
+    arms: for a network from a common context to one output per action (arms,), of which only
+        the chosen one learns; `predict` then reads the first row of the features.
+    """
+
+    make: Callable[[Key], Any]
+    dim: int = eqx.field(static=True)
+    capacity: int = eqx.field(static=True)
+    noise_std: float
+    prior_std: float
+    learning_rate: float
+    steps: int = eqx.field(static=True)
+    batch: int = eqx.field(static=True)
+    optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
+    loss: Loss
+    history: Window | Reservoir
+    outcomes: int | None = eqx.field(static=True)
+    reward: Reward | None
+    arms: int | None = eqx.field(static=True)
+    dropout: float | None
+    readout: Readout = eqx.field(static=True)
+    weights_shared = False
+
+    def __init__(
+        self,
+        make: Callable[[Key], Any],
+        dim: int,
+        capacity: int,
+        noise_std: float = 1.0,
+        prior_std: float = 1.0,
+        *,
+        learning_rate: float = 0.1,
+        steps: int = 3,
+        batch: int = 64,
+        optimizer: Callable[[Any], optax.GradientTransformation] = optax.sgd,
+        loss: Loss | None = None,
+        history: Window | Reservoir | None = None,
+        outcomes: int | None = None,
+        reward: Any = None,
+        arms: int | None = None,
+        dropout: float | None = None,
+        readout: Readout = true_gradient,
+    ):
+        self.make = make if isinstance(make, eqx.Module) else _Draw(make)
+        self.dim = checks.size("dim", dim)
+        self.capacity = checks.size("capacity", capacity)
+        self.noise_std = checks.positive("noise_std", noise_std)
+        self.prior_std = checks.positive("prior_std", prior_std)
+        self.learning_rate = checks.positive("learning_rate", learning_rate)
+        self.steps = checks.size("steps", steps)
+        self.batch = checks.size("batch", batch)
+        self.optimizer = optimizer
+        self.loss = SquaredError() if loss is None else loss
+        self.history = Window() if history is None else history
+        self.outcomes = outcomes
+        self.reward = checked(reward, outcomes)
+        self.arms = None if arms is None else checks.size("arms", arms)
+        if arms is not None and outcomes is not None:
+            raise ValueError("give outcomes (a vector per action) or arms (one output each)")
+        if dropout is not None:
+            checks.scalar("dropout", dropout, low=0.0, high=1.0)
+        self.dropout = dropout
+        self.readout = readout
+        self._check_output()
+
+    @property
+    def _outcome_shape(self) -> tuple[int, ...]:
+        return () if self.outcomes is None else (self.outcomes,)
+
+    def _check_output(self) -> None:
+        row = jax.ShapeDtypeStruct((self.dim,), float)
+        output = jax.eval_shape(lambda k, x: self.make(k)(x), jax.random.key(0), row)
+        wanted = self._outcome_shape if self.arms is None else (self.arms,)
+        shape = getattr(output, "shape", None)
+        if shape != wanted:
+            raise ValueError(
+                f"the module must map features of shape ({self.dim},) to an output of shape "
+                f"{wanted}, but it gives {shape}"
+            )
+
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[History, Member]:
+        model = jax.tree.map(
+            lambda leaf: spread * leaf if eqx.is_inexact_array(leaf) else leaf, self.make(key)
+        )
+        return self._start(model, 1.0, noise or Noise())
+
+    def center(self, key: Key) -> tuple[History, Member]:
+        return self._start(getattr(self.make, "center", self.make)(key), 0.0, Noise())
+
+    def _start(self, model: Any, pull: float, noise: Noise) -> tuple[History, Member]:
+        parameters = eqx.filter(model, eqx.is_inexact_array)
+        room = (self.capacity, *self._outcome_shape)
+        shift = None if noise.shift is None else jnp.zeros(room)
+        weight = None if noise.weight is None else jnp.ones(self.capacity)
+        index = None if self.arms is None else jnp.zeros(self.capacity, jnp.int32)
+        zero = jnp.zeros((), jnp.int32)
+        history = History(jnp.zeros((self.capacity, self.dim)), jnp.zeros(room), index, zero)
+        state = self.optimizer(self.learning_rate).init(parameters)
+        member = Member(
+            parameters, parameters, jnp.asarray(pull, float), state, Noise(shift, weight), zero
+        )
+        return history, member
+
+    def _module(self, parameters: Any) -> Any:
+        # What is not a parameter (activation functions, sizes) is the same for every draw.
+        fixed = eqx.filter(
+            eqx.filter_eval_shape(self.make, jax.random.key(0)),
+            lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct),
+            inverse=True,
+        )
+        return eqx.combine(parameters, fixed)
+
+    def outputs(self, member: Member, features: Array, keys: Key | None = None) -> Array:
+        """The network's raw outputs for rows of features, masked where keys are given."""
+        module = self._module(member.model)
+        if keys is None:
+            return jax.vmap(module)(features)
+        if hasattr(module, "masked"):
+            return jax.vmap(lambda x, k: module.masked(x, k, self.dropout, self.readout))(
+                features, keys
+            )
+        return jax.vmap(lambda x, k: module(x, key=k))(features, keys)
+
+    def predict(self, shared: History, member: Member, features: Array) -> Array:
+        return self._rewards(member, features, None)
+
+    def predict_masked(self, member: Member, features: Array, keys: Key) -> Array:
+        """Expected rewards with a fresh dropout mask for every key."""
+        return self._rewards(member, features, keys)
+
+    def _rewards(self, member: Member, features: Array, keys: Key | None) -> Array:
+        checks.features(features, self.dim, self.arms)
+        if self.arms is not None:
+            keys = None if keys is None else keys[:1]
+            return self.loss.mean(self.outputs(member, features[:1], keys)[0])
+        mean = self.loss.mean(self.outputs(member, features, keys))
+        return mean if self.reward is None else self.reward.expected(mean, self.noise_std)
+
+    def observe(
+        self,
+        key: Key,
+        shared: History,
+        member: Member,
+        action: Action,
+        outcome: Array,
+        noise: Noise,
+    ) -> tuple[History, Member]:
+        if jnp.shape(outcome) != self._outcome_shape:
+            raise ValueError(
+                f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
+            )
+        slot_key, batch_key, mask_key = jax.random.split(key, 3)
+        slot, kept = self.history.slot(slot_key, shared.count, self.capacity)
+        put = lambda array, new: array.at[slot].set(jnp.where(kept, new, array[slot]))  # noqa: E731
+        history = History(
+            put(shared.features, action.features),
+            put(shared.outcomes, outcome),
+            None if shared.index is None else put(shared.index, action.index),
+            shared.count + 1,
+        )
+        member = member._replace(noise=jax.tree.map(put, member.noise, noise))
+        held = jnp.minimum(history.count, self.capacity)
+        rows = jax.random.randint(batch_key, (self.steps, self.batch), 0, held)
+        size = self.history.effective(history.count, self.capacity)
+        for i in range(self.steps):
+            keys = None
+            if self.dropout is not None:
+                keys = jax.random.split(jax.random.fold_in(mask_key, i), self.batch)
+            member = self._step(history, member, rows[i], size, keys)
+        return history, self._revive(member)
+
+    def _step(
+        self, history: History, member: Member, rows: Array, size: Array, keys: Key | None
+    ) -> Member:
+        """One gradient step on the batch `rows` of the history."""
+        targets = history.outcomes[rows]
+        if member.noise.shift is not None:
+            targets = targets + self.noise_std * member.noise.shift[rows]
+
+        def loss(model: Any) -> Array:
+            outputs = self.outputs(member._replace(model=model), history.features[rows], keys)
+            if history.index is not None:
+                outputs = jnp.take_along_axis(outputs, history.index[rows, None], axis=1)[:, 0]
+            each = jax.vmap(lambda o, y: self.loss(o, y, self.noise_std))(outputs, targets)
+            if member.noise.weight is not None:
+                each = each * member.noise.weight[rows]
+            return each.mean()
+
+        # The pull's gradient is written out: it is one fused pass over the weights this way.
+        gradient = jax.tree.map(
+            lambda g, w, w0: g + 2 * (w - member.pull * w0) / (self.prior_std**2 * size),
+            jax.grad(loss)(member.model),
+            member.model,
+            member.start,
+        )
+        optimizer = self.optimizer(self.learning_rate)
+        updates, state = optimizer.update(gradient, member.optimizer, member.model)
+        return member._replace(model=optax.apply_updates(member.model, updates), optimizer=state)
+
+    def _revive(self, member: Member) -> Member:
+        """Put a network that blew up back to its start, to learn again from the history."""
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(member.model)]
+        healthy = jnp.all(jnp.stack(finite))
+        fresh = self.optimizer(self.learning_rate).init(member.start)
+        choose = lambda now, then: jnp.where(healthy, now, then)  # noqa: E731
+        return member._replace(
+            model=jax.tree.map(choose, member.model, member.start),
+            optimizer=jax.tree.map(choose, member.optimizer, fresh),
+            diverged=member.diverged + ~healthy,
+        )
+
+    def diverged(self, member: Member) -> Array:
+        """How often the network had to be put back to its start."""
+        return member.diverged
