@@ -9,6 +9,7 @@ from .agents import (
     ThompsonSampling,
     Uniform,
 )
+from .bandit import Bandit, Decision
 from .core import Action, Agent, Environment, Learner, Noise, Posterior, Round
 from .environments import (
     GaussianArms,
@@ -17,6 +18,7 @@ from .environments import (
     NetworkBandit,
     NeuronBandit,
 )
+from .features import Hasher
 from .learners.linear import IndependentArms, Linear
 from .learners.network import (
     MLP,
@@ -48,9 +50,11 @@ __all__ = [
     "Action",
     "Agent",
     "Annealed",
+    "Bandit",
     "Bernoulli",
     "Constant",
     "CrossEntropy",
+    "Decision",
     "Dropout",
     "Ensemble",
     "EnsembleSampling",
@@ -61,6 +65,7 @@ __all__ = [
     "GaussianArms",
     "GaussianMLP",
     "Greedy",
+    "Hasher",
     "IndependentArms",
     "Learner",
     "Linear",

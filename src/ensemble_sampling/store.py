@@ -1,0 +1,359 @@
+"""The durable ledger behind a Bandit: every decision and outcome, and snapshots of the state.
+
+The ledger (SQLite, one folder) is the truth; a snapshot is a cache of what replaying it gives.
+"""
+
+import hashlib
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from .simulate import _write as write_atomically
+
+FORMAT = 1
+SCHEMA = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE agents (           -- what chose and learned from which decision on; the last holds
+  first INTEGER NOT NULL,
+  time REAL NOT NULL,
+  description TEXT NOT NULL     -- JSON
+);
+CREATE TABLE decisions (
+  number INTEGER PRIMARY KEY,   -- 0, 1, 2, ...
+  time REAL NOT NULL,           -- seconds since 1970
+  chosen INTEGER NOT NULL,      -- row of the offer
+  action TEXT,                  -- its name as JSON, if it has one
+  features BLOB NOT NULL,       -- of the chosen action, as given
+  probabilities BLOB NOT NULL   -- of every action on offer
+);
+CREATE TABLE outcomes (
+  sequence INTEGER PRIMARY KEY, -- 1, 2, 3, ...: the order of learning
+  decision INTEGER NOT NULL UNIQUE REFERENCES decisions,
+  time REAL NOT NULL,
+  outcome TEXT NOT NULL,        -- JSON: a number or a list
+  reward REAL,                  -- what it was worth; NULL where only the agent knows
+  expired INTEGER NOT NULL      -- 1: it never came, and was assumed
+);
+"""
+
+
+class Decided(NamedTuple):
+    """A decision as the ledger holds it, with its outcome if that has come."""
+
+    number: int
+    time: float
+    chosen: int
+    action: Any
+    features: np.ndarray
+    probabilities: np.ndarray
+    outcome: Any = None
+    reward: float | None = None
+    learned: float | None = None
+    expired: bool = False
+
+
+class Observed(NamedTuple):
+    """An outcome to be recorded."""
+
+    decision: int
+    outcome: Any
+    reward: float | None
+    expired: bool = False
+
+
+class Ledger:
+    """Decisions and outcomes in order. `folder=None` keeps them in memory.
+
+    One process writes at a time (`write=True` takes a lock that dies with the process); others
+    may read meanwhile. Every `add_...` is all or nothing, and on disk when it returns.
+    """
+
+    def __init__(self, folder: Path | None, write: bool = True):
+        self.folder = folder
+        self._lock = None
+        where = "memory" if folder is None else str(folder)
+        try:
+            if folder is not None and write:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._lock = _lock(folder)
+            self._db = _connect(folder, write)
+            self._start(write)
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise OSError(f"cannot open the ledger in {where}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        self.id = self._about("id")
+        self.decisions = self._count("number", "decisions")
+        self.outcomes = self._count("sequence", "outcomes", start=0)
+
+    def _start(self, write: bool) -> None:
+        tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables == 0 and not write:
+            raise FileNotFoundError("it holds no decisions")
+        if tables == 0:
+            about = {"format": str(FORMAT), "id": uuid.uuid4().hex[:12], "precision": _precision()}
+            with self._transaction():
+                for statement in SCHEMA.split(";\n"):
+                    self._db.execute(statement)
+                self._db.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        try:
+            found = int(self._about("format"))
+        except (sqlite3.Error, TypeError, ValueError) as error:
+            raise ValueError(f"{self.folder} holds no ledger of decisions: {error}") from error
+        if found > FORMAT:
+            raise ValueError(
+                f"the ledger in {self.folder} has format {found}, and this version reads up to "
+                f"{FORMAT}: update ensemble-sampling"
+            )
+        self._dtype = np.dtype(self._about("precision"))
+
+    def _about(self, name: str) -> str:
+        row = self._db.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return "" if row is None else row[0]
+
+    def _count(self, column: str, table: str, start: int = -1) -> int:
+        last = self._db.execute(f"SELECT max({column}) FROM {table}").fetchone()[0]
+        return (start if last is None else last) - start
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing: an error rolls back."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise OSError(
+                    f"could not write to the ledger in {self.folder or 'memory'}: {error}; "
+                    "nothing was recorded"
+                ) from error
+            raise
+
+    @property
+    def description(self) -> Any:
+        """The configuration that chooses and learns now; None in a new ledger."""
+        last = "SELECT description FROM agents ORDER BY rowid DESC LIMIT 1"
+        row = self._db.execute(last).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def describe(self, description: Any) -> None:
+        """From the next decision on, this is the configuration."""
+        row = (self.decisions, time.time(), json.dumps(description))
+        with self._transaction():
+            self._db.execute("INSERT INTO agents VALUES (?, ?, ?)", row)
+
+    @property
+    def width(self) -> int | None:
+        """The number of features of a decision; None before the first."""
+        row = self._db.execute("SELECT length(features) FROM decisions LIMIT 1").fetchone()
+        return None if row is None else row[0] // self._dtype.itemsize
+
+    def add_decisions(self, rows: Iterable[Decided]) -> None:
+        values = [
+            (
+                row.number,
+                row.time,
+                row.chosen,
+                None if row.action is None else json.dumps(row.action),
+                row.features.astype(self._dtype).tobytes(),
+                row.probabilities.astype(self._dtype).tobytes(),
+            )
+            for row in rows
+        ]
+        with self._transaction():
+            self._db.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", values)
+        self.decisions += len(values)
+
+    def add_outcomes(self, rows: Iterable[Observed]) -> None:
+        now = time.time()
+        values = [
+            (self.outcomes + i, row.decision, now, json.dumps(row.outcome), row.reward, row.expired)
+            for i, row in enumerate(rows, start=1)
+        ]
+        with self._transaction():
+            self._db.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", values)
+        self.outcomes += len(values)
+
+    def decision(self, number: int) -> Decided | None:
+        return next(self._read("WHERE number = ?", number), None)
+
+    def pending(self, before: float) -> list[int]:
+        """Decisions made by the time `before` whose outcome has not come, oldest first."""
+        query = (
+            "SELECT number FROM decisions LEFT JOIN outcomes ON decision = number "
+            "WHERE sequence IS NULL AND decisions.time <= ? ORDER BY number"
+        )
+        return [number for (number,) in self._db.execute(query, (before,))]
+
+    def learned(self, after: int) -> Iterator[Decided]:
+        """Decisions with outcomes, in the order of learning, after the first `after`."""
+        return self._read("WHERE sequence > ? ORDER BY sequence", after)
+
+    def all(self) -> Iterator[Decided]:
+        return self._read("ORDER BY number")
+
+    def _read(self, condition: str, *values: Any) -> Iterator[Decided]:
+        query = (
+            "SELECT number, decisions.time, chosen, action, features, probabilities, "
+            "outcome, reward, outcomes.time, expired "
+            f"FROM decisions LEFT JOIN outcomes ON decision = number {condition}"
+        )
+        for row in self._db.execute(query, values):
+            number, at, chosen, action, features, shares, outcome, reward, learned, expired = row
+            yield Decided(
+                number,
+                at,
+                chosen,
+                None if action is None else json.loads(action),
+                np.frombuffer(features, self._dtype),
+                np.frombuffer(shares, self._dtype),
+                None if outcome is None else json.loads(outcome),
+                reward,
+                learned,
+                bool(expired),
+            )
+
+    def close(self) -> None:
+        for connection in (getattr(self, "_db", None), self._lock):
+            if connection is not None:
+                connection.close()
+
+
+def _precision() -> str:
+    return str(jnp.result_type(float))
+
+
+def _connect(folder: Path | None, write: bool) -> sqlite3.Connection:
+    options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
+    if folder is None:
+        return sqlite3.connect(":memory:", **options)
+    path = folder / "ledger.sqlite"
+    if not write:
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, **options)
+    db = sqlite3.connect(path, **options)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+    db.execute("PRAGMA foreign_keys = ON")
+    return db
+
+
+def _lock(folder: Path) -> sqlite3.Connection:
+    """An exclusive lock on the folder, which the operating system drops when the process dies."""
+    lock = sqlite3.connect(
+        folder / "lock", timeout=0, isolation_level=None, check_same_thread=False
+    )
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if "locked" not in str(error):
+            raise
+        raise OSError(
+            "another process has it open for writing; one process writes at a time"
+        ) from error
+    return lock
+
+
+class Snapshot(NamedTuple):
+    """The state after the first `sequence` outcomes of the ledger `ledger`."""
+
+    state: Any
+    ledger: str
+    sequence: int
+    description: Any
+    diverged: int
+
+
+def save_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Write it atomically, with a checksum over everything in it."""
+    tensors = {name: _numbers(leaf) for name, leaf in _named(snapshot.state).items()}
+    about = {
+        "ledger": snapshot.ledger,
+        "sequence": str(snapshot.sequence),
+        "description": json.dumps(snapshot.description),
+        "diverged": str(snapshot.diverged),
+    }
+    content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
+    write_atomically(path, lambda file: file.write(content))
+
+
+def load_snapshot(path: Path, like: Any) -> Snapshot:
+    """Read a snapshot into a state shaped like `like`, or say what is wrong with it."""
+    tensors, about = _read_snapshot(path)
+    wanted = {name: _numbers(leaf) for name, leaf in _named(like).items()}
+    shape = lambda arrays: {name: (a.shape, a.dtype) for name, a in arrays.items()}  # noqa: E731
+    if shape(tensors) != shape(wanted):
+        raise _damaged(path, "its arrays are not those of this agent's state")
+    leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
+    state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    description = json.loads(about["description"])
+    return Snapshot(
+        state, about["ledger"], int(about["sequence"]), description, int(about["diverged"])
+    )
+
+
+def snapshot_diverged(path: Path) -> int:
+    """How often members had been put back when the snapshot was taken."""
+    return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
+
+
+def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    try:
+        with safe_open(path, "numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    if about.pop("checksum", None) != _checksum(tensors, about):
+        raise _damaged(path, "its checksum does not fit its contents")
+    return tensors, about
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"the snapshot {path} is damaged ({why}); "
+        "delete it, and the state is rebuilt from the ledger beside it"
+    )
+
+
+def _checksum(tensors: dict[str, np.ndarray], about: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _named(state: Any) -> dict[str, Any]:
+    """The arrays of a state by their path in it."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path) or "state": leaf for path, leaf in leaves}
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
+
+
+def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
