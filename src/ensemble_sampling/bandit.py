@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,19 @@ from .config import describe, differences
 from .core import Action, Agent, Key
 from .features import Hasher, Scale, numbers, read
 from .simulate import _as_array
-from .store import Decided, Ledger, Observed, Snapshot, load_snapshot, save_snapshot
+from .store import (
+    SNAPSHOT,
+    Decided,
+    Ledger,
+    Observed,
+    Snapshot,
+    Summary,
+    load_snapshot,
+    save_snapshot,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CHOOSE, LEARN, START = range(3)  # streams of random numbers, folded into the seed's key
 
@@ -210,6 +222,7 @@ class Bandit:
             self._bound, structure = jax.tree.flatten(jax.tree.map(_as_array, agent))
             programs = _compiled(structure)
         self._init, self._choose, self._learn = programs
+        self._dtype = np.dtype(jnp.result_type(float))
         self._known_outcomes: set[tuple[int, ...]] = set()
         self._mutex = threading.RLock()
         self._state: State | None = None
@@ -241,7 +254,7 @@ class Bandit:
 
     @property
     def _snapshot(self) -> Path | None:
-        return None if self._folder is None or self._host else self._folder / "state.safetensors"
+        return None if self._folder is None or self._host else self._folder / SNAPSHOT
 
     def _fresh(self) -> State:
         scale = Scale.init(self._width) if self._normalise and self._width else None
@@ -355,7 +368,7 @@ class Bandit:
         if self._hasher is not None:
             return numbers("context", self._hasher([None], context))
         if context is None:
-            return np.zeros((1, self._width or 0), jnp.result_type(float))
+            return np.zeros((1, self._width or 0), self._dtype)
         if np.ndim(context) != 1:
             raise ValueError(f"context must be one row of numbers, got {context!r}")
         return numbers("context", [context])
@@ -435,14 +448,14 @@ class Bandit:
 
     def _outcome(self, given: Any, state: State) -> Any:
         """The outcome as a number or a list, after checking that the agent can learn it."""
-        dtype = jnp.result_type(float)
+        exact = np.asarray(checks.outcome(given), np.float64)
         with np.errstate(over="ignore"):
-            outcome = np.asarray(checks.outcome(given), dtype)
+            outcome = exact.astype(self._dtype)
         checks.outcome(outcome)  # still finite in the agent's precision
         if outcome.shape not in self._known_outcomes:
             self._check_outcome(outcome, state)
             self._known_outcomes.add(outcome.shape)
-        return outcome.tolist()
+        return exact.tolist()
 
     def _check_outcome(self, outcome: np.ndarray, state: State) -> None:
         if self._host:
@@ -463,6 +476,21 @@ class Bandit:
         """A copy of what has been learned."""
         with self._mutex:
             return jax.tree.map(lambda leaf: np.array(leaf), self._sync())
+
+    def log(self) -> dict[str, list[Any]]:
+        """Decisions, propensities and outcomes as columns: `pandas.DataFrame(bandit.log())`."""
+        with self._mutex:
+            return self._ledger.table()
+
+    def summary(self) -> Summary:
+        """How it is doing, for people: `print(bandit.summary())`."""
+        with self._mutex:
+            return self._ledger.summary(self._diverged())
+
+    def plot(self) -> "Figure":
+        """A figure of how it has been doing: reward, agreement and waiting outcomes."""
+        with self._mutex:
+            return self._ledger.plot()
 
     def save(self) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""

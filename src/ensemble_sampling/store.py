@@ -5,13 +5,16 @@ The ledger (SQLite, one folder) is the truth; a snapshot is a cache of what repl
 
 import hashlib
 import json
+import os
 import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +24,11 @@ from safetensors.numpy import save
 
 from .simulate import _write as write_atomically
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 FORMAT = 1
+SNAPSHOT = "state.safetensors"
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE agents (           -- what chose and learned from which decision on; the last holds
@@ -229,10 +236,126 @@ class Ledger:
                 bool(expired),
             )
 
+    def table(self) -> dict[str, list[Any]]:
+        """Every decision as a row, in columns that `pandas.DataFrame` and Parquet take as is."""
+        rows = list(self.all())
+        return {
+            "id": [f"{self.id}-{row.number}" for row in rows],
+            "time": [row.time for row in rows],
+            "index": [row.chosen for row in rows],
+            "action": [row.action for row in rows],
+            "probability": [float(row.probabilities[row.chosen]) for row in rows],
+            "probabilities": [row.probabilities.tolist() for row in rows],
+            "features": [row.features.tolist() for row in rows],
+            "outcome": [row.outcome for row in rows],
+            "reward": [row.reward for row in rows],
+            "learned": [row.learned for row in rows],
+            "expired": [row.expired for row in rows],
+        }
+
+    def summary(self, diverged: int = 0, recent: int = 100) -> "Summary":
+        one = lambda query: self._db.execute(query).fetchone()[0]  # noqa: E731
+        oldest = (
+            "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
+            "WHERE sequence IS NULL"
+        )
+        last = f"SELECT avg(reward) FROM outcomes WHERE sequence > {self.outcomes - recent}"
+        rows = self._read("WHERE number >= ?", self.decisions - recent)
+        agreement = [float(row.probabilities @ row.probabilities) for row in rows]
+        return Summary(
+            decisions=self.decisions,
+            outcomes=self.outcomes,
+            expired=one("SELECT count(*) FROM outcomes WHERE expired"),
+            pending=self.decisions - self.outcomes,
+            waiting=None if (first := one(oldest)) is None else time.time() - first,
+            reward=one("SELECT avg(reward) FROM outcomes"),
+            recent_reward=one(last),
+            agreement=float(np.mean(agreement)) if agreement else None,
+            diverged=diverged,
+            recent=recent,
+        )
+
+    def plot(self, window: int = 100) -> "Figure":
+        """Reward, agreement and waiting outcomes over the decisions made."""
+        from matplotlib.figure import Figure  # slow to import, and seldom needed
+
+        rows = list(self.all())
+        figure = Figure(figsize=(7, 6), layout="constrained")
+        axes = figure.subplots(3, sharex=True)
+        known = [(row.number, row.reward) for row in rows if row.reward is not None]
+        agreement = [(row.number, float(row.probabilities @ row.probabilities)) for row in rows]
+        for axis, points, label in zip(
+            axes, (known, agreement), ("reward", "agreement"), strict=False
+        ):
+            if points:
+                number, value = np.array(points).T
+                axis.plot(number, _trailing_mean(value, window))
+            axis.set_ylabel(f"{label}\n(mean of {window})")
+        times = np.array([row.time for row in rows])
+        arrived = np.sort([row.learned for row in rows if row.learned is not None])
+        pending = np.arange(1, len(rows) + 1) - np.searchsorted(arrived, times, side="right")
+        axes[2].plot(pending)
+        axes[2].set_ylabel("outcomes\nwaited for")
+        axes[2].set_xlabel("decisions")
+        return figure
+
     def close(self) -> None:
         for connection in (getattr(self, "_db", None), self._lock):
             if connection is not None:
                 connection.close()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a bandit is doing; printing it is meant for people.
+
+    agreement: how likely two members (or two draws) are to choose alike, over recent decisions.
+    waiting: the age in seconds of the oldest decision without an outcome.
+    diverged: how often a member had to be put back to its start.
+    """
+
+    decisions: int
+    outcomes: int
+    expired: int
+    pending: int
+    waiting: float | None
+    reward: float | None
+    recent_reward: float | None
+    agreement: float | None
+    diverged: int
+    recent: int
+
+    def __str__(self) -> str:
+        show = lambda value: "none yet" if value is None else f"{value:.4g}"  # noqa: E731
+        age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
+        return "\n".join(
+            [
+                f"decisions  {self.decisions}",
+                f"outcomes   {self.outcomes}, of which {self.expired} expired",
+                f"pending    {self.pending}{age}",
+                f"reward     {show(self.reward)}, over the last {self.recent} outcomes "
+                f"{show(self.recent_reward)}",
+                f"agreement  {show(self.agreement)} over the last {self.recent} decisions "
+                "(1: members all choose alike)",
+                f"diverged   {self.diverged} times",
+            ]
+        )
+
+
+def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    return (total[end] - total[start]) / (end - start)
+
+
+def inspect(folder: str | os.PathLike[str]) -> Summary:
+    """The summary of the bandit in a folder, also while another process runs it."""
+    ledger = Ledger(Path(folder), write=False)
+    try:
+        return ledger.summary(snapshot_diverged(Path(folder) / SNAPSHOT))
+    finally:
+        ledger.close()
 
 
 def _precision() -> str:

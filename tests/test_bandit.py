@@ -1,0 +1,384 @@
+"""Real decisions: what is chosen, what is learned, and what is refused."""
+
+import threading
+from datetime import timedelta
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import ensemble_sampling as es
+
+DIM = 3
+AGENT = es.EnsembleSampling(es.Linear(dim=DIM, noise_std=0.5), members=6)
+RNG = np.random.default_rng(0)
+OFFERS = [RNG.normal(size=(k, DIM)) for k in RNG.integers(1, 9, size=40)]
+THETA = np.array([1.0, -0.5, 2.0])
+
+
+def play(bandit, offers=OFFERS, learn=True):
+    """Choose from every offer and learn at once; the decisions."""
+    decisions = []
+    for offer in offers:
+        decisions.append(bandit.choose(offer))
+        if learn:
+            bandit.learn(decisions[-1].id, float(offer[decisions[-1].index] @ THETA))
+    return decisions
+
+
+def equal(one, other):
+    """Whether two states are the same bit for bit."""
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def test_learns_which_action_is_best():
+    bandit = es.Bandit(AGENT, seed=1)
+    offers = np.random.default_rng(1).normal(size=(200, 8, DIM))
+    regret = [
+        (offer @ THETA).max() - offer[d.index] @ THETA
+        for offer, d in zip(offers, play(bandit, offers), strict=True)
+    ]
+    assert np.mean(regret[100:]) < 0.1 * np.mean(regret[:10])
+
+
+def test_the_state_is_what_the_pure_functions_give():
+    bandit = es.Bandit(AGENT, seed=7, normalise=False)
+    decisions = play(bandit, OFFERS[:5])
+    key = jax.random.key(7)
+    state = AGENT.init(jax.random.fold_in(key, 2))
+    for n, (offer, decision) in enumerate(zip(OFFERS[:5], decisions, strict=True)):
+        features = jnp.asarray(offer, float)
+        assert decision.probabilities == pytest.approx(AGENT.probabilities(state, features))
+        action = es.Action(jnp.asarray(decision.index), features[decision.index])
+        outcome = jnp.asarray(offer[decision.index] @ THETA, float)
+        update_key = jax.random.fold_in(jax.random.fold_in(key, 1), n)
+        state = AGENT.update(update_key, state, action, outcome)
+    # Compiled and uncompiled sums round differently: a few float32 roundings per update.
+    for ours, pure in zip(
+        jax.tree.leaves(bandit.state.belief), jax.tree.leaves(state), strict=True
+    ):
+        assert np.allclose(ours, pure, rtol=1e-4, atol=1e-5)
+
+
+def test_choices_are_distributed_as_recorded_and_as_the_agent_acts():
+    bandit = es.Bandit(AGENT, seed=3)
+    play(bandit, OFFERS[:4])
+    offer = np.random.default_rng(5).normal(size=(5, DIM))
+    chosen = [bandit.choose(offer) for _ in range(600)]
+    counts = np.bincount([d.index for d in chosen], minlength=5) / 600
+    p = chosen[0].probabilities
+    assert p.sum() == pytest.approx(1)
+    assert p * 6 == pytest.approx(np.round(p * 6))  # votes of six members
+    assert all(d.probability == p[d.index] > 0 for d in chosen)
+    # Four standard errors of a share of 600 draws.
+    assert np.all(np.abs(counts - p) <= 4 * np.sqrt(p * (1 - p) / 600) + 1e-9)
+    features = bandit._state.scale.apply(jnp.asarray(offer, float))
+    keys = jax.random.split(jax.random.key(0), 600)
+    acts = jax.vmap(lambda k: AGENT.act(k, bandit._state.belief, features))(keys)
+    acted = np.bincount(np.asarray(acts), minlength=5) / 600
+    assert np.all(np.abs(acted - p) <= 4 * np.sqrt(p * (1 - p) / 600) + 1e-9)
+
+
+def test_estimated_propensities_are_those_drawn_from():
+    agent = es.ThompsonSampling(es.Exact(es.Linear(dim=DIM)), draws=50)
+    bandit = es.Bandit(agent)
+    for decision in play(bandit, OFFERS[:10]):
+        assert decision.probability > 0
+        assert decision.probabilities.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_offers_of_many_sizes_share_few_compilations(monkeypatch):
+    agent = es.EnsembleSampling(es.Linear(dim=2), members=4)
+    bandit = es.Bandit(agent)
+    before = bandit._choose._cache_size()
+    for k in range(1, 65):
+        bandit.choose(np.ones((k, 2)))
+    assert bandit._choose._cache_size() - before == 4  # 8, 16, 32, 64
+
+
+def test_padding_does_not_change_a_choice():
+    bandit = es.Bandit(AGENT, seed=2)
+    play(bandit, OFFERS[:6])
+    offer = np.random.default_rng(8).normal(size=(9, DIM))
+    mask = np.array([True] * 5 + [False] * 4)
+    few = es.Bandit(AGENT, seed=2)
+    play(few, OFFERS[:6])
+    a, b = bandit.choose(offer[:5]), few.choose(offer, available=mask)
+    assert b.probabilities[5:].sum() == 0
+    assert a.probabilities == pytest.approx(b.probabilities[:5])
+
+
+def test_batches_equal_one_at_a_time():
+    one, many = es.Bandit(AGENT, seed=4), es.Bandit(AGENT, seed=4)
+    first, second = [one.choose(offer) for offer in OFFERS], many.choose_many(OFFERS)
+    assert [d.index for d in first] == [d.index for d in second]
+    outcomes = RNG.normal(size=len(OFFERS))
+    for decision, y in zip(first, outcomes, strict=True):
+        assert one.learn(decision.id, y)
+    assert many.learn_many([(d.id, y) for d, y in zip(second, outcomes, strict=True)]) == 40
+    assert equal(one.state, many.state)
+
+
+def test_outcomes_may_come_in_any_order_and_the_order_is_what_is_replayed():
+    bandit = es.Bandit(AGENT)
+    decisions = [bandit.choose(offer) for offer in OFFERS[:10]]
+    for i in np.random.default_rng(3).permutation(10):
+        bandit.learn(decisions[i].id, float(i))
+    before = bandit.state
+    bandit._state = None  # as after an interrupted update: rebuilt from the ledger
+    after = bandit.state
+    assert equal(before, after)
+
+
+def test_the_same_outcome_twice_changes_nothing_and_another_is_refused():
+    bandit = es.Bandit(AGENT)
+    decision = bandit.choose(OFFERS[0])
+    assert bandit.learn(decision.id, 0.1)
+    state = bandit.state
+    assert not bandit.learn(decision.id, 0.1)
+    with pytest.raises(ValueError, match=r"outcome 0\.1 and cannot have 0\.2"):
+        bandit.learn(decision.id, 0.2)
+    assert equal(state, bandit.state)
+    assert bandit.summary().outcomes == 1
+
+
+def test_a_batch_with_one_bad_outcome_teaches_nothing():
+    bandit = es.Bandit(AGENT)
+    a, b = bandit.choose_many(OFFERS[:2])
+    state = bandit.state
+    for bad in ([(a.id, 1.0), (b.id, np.nan)], [(a.id, 1.0), (a.id, 2.0)], [(a.id, 1.0), ("x", 1)]):
+        with pytest.raises(ValueError):
+            bandit.learn_many(bad)
+    assert bandit.summary().outcomes == 0
+    assert equal(state, bandit.state)
+    assert bandit.learn_many([(a.id, 1.0), (a.id, 1.0)]) == 1
+
+
+def test_expire_assumes_an_outcome_for_what_never_came():
+    bandit = es.Bandit(AGENT)
+    decisions = bandit.choose_many(OFFERS[:3])
+    bandit.learn(decisions[1].id, 1.0)
+    assert bandit.expire(timedelta(hours=1), 0.0) == 0
+    assert bandit.expire(0, 0.0) == 2
+    summary = bandit.summary()
+    assert (summary.pending, summary.expired, summary.outcomes) == (0, 2, 3)
+    with pytest.raises(ValueError, match=r"expired with the outcome 0\.0 and cannot have 1\.0"):
+        bandit.learn(decisions[0].id, 1.0)
+    assert not bandit.learn(decisions[0].id, 0.0)
+    with pytest.raises(ValueError, match="older_than"):
+        bandit.expire(-1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([[1.0, np.nan, 0.0]], "nan in row 0, column 1"),
+        ([[1.0, 0.0, 0.0], [0.0, np.inf, 0.0]], "inf in row 1, column 1"),
+        ([[1e300, 0.0, 0.0]], "finite"),
+        (np.zeros((0, DIM)), "at least one action"),
+        (np.zeros((2, DIM + 1)), "have 3 features, got 4"),
+        (np.zeros(DIM), "one row per action"),
+        ([[1.0, 2.0, 3.0], [1.0]], "numbers of one width"),
+        ([["a", "b", "c"]], "Hasher"),
+        ({}, "at least one action|one row per action"),
+        ({"a": [1.0, 2.0, np.nan]}, "action 'a'"),
+        (None, "give the features"),
+    ],
+)
+def test_bad_features_are_refused_and_nothing_is_recorded(given, message):
+    bandit = es.Bandit(AGENT)
+    with pytest.raises((ValueError, TypeError), match=message):
+        bandit.choose(given)
+    assert bandit.summary().decisions == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (np.nan, "finite"),
+        (-np.inf, "finite"),
+        (1e300, "finite"),
+        ([1.0, 2.0], "single number"),
+        ("good", "number"),
+        (None, "finite|number"),
+    ],
+)
+def test_bad_outcomes_are_refused_and_nothing_changes(outcome, message):
+    bandit = es.Bandit(AGENT)
+    decision = bandit.choose(OFFERS[0])
+    state = bandit.state
+    with pytest.raises((ValueError, TypeError), match=message):
+        bandit.learn(decision.id, outcome)
+    assert bandit.summary().pending == 1
+    assert equal(state, bandit.state)
+
+
+def test_unknown_ids_are_refused_by_name():
+    bandit, other = es.Bandit(AGENT), es.Bandit(AGENT)
+    decision = other.choose(OFFERS[0])
+    with pytest.raises(ValueError, match="belongs to the ledger"):
+        bandit.learn(decision.id, 1.0)
+    with pytest.raises(ValueError, match="no decision .*-99"):
+        other.learn(decision.id[:-1] + "99", 1.0)
+    for bad in ("", "7", "abc-x"):
+        with pytest.raises(ValueError, match="not the id"):
+            bandit.learn(bad, 1.0)
+    with pytest.raises(TypeError, match="text"):
+        bandit.learn(3, 1.0)  # pyright: ignore[reportArgumentType]
+
+
+def test_named_actions_from_mappings_and_data_frames():
+    bandit = es.Bandit(AGENT)
+    rows = {"red": [1.0, 0.0, 0.0], "blue": [0.0, 1.0, 0.0]}
+    decision = bandit.choose(rows)
+    assert decision.action == list(rows)[decision.index]
+    frame = pd.DataFrame(rows, index=["x", "y", "z"]).T
+    decision = bandit.choose(frame, available=["blue"])
+    assert (decision.action, decision.index, decision.probability) == ("blue", 1, 1.0)
+    assert bandit.log()["action"][1] == "blue"
+    with pytest.raises(ValueError, match="'green', which is not on offer"):
+        bandit.choose(rows, available=["green"])
+    with pytest.raises(ValueError, match="at least one action"):
+        bandit.choose(rows, available=[False, False])
+    with pytest.raises(ValueError, match="'red' occurs twice"):
+        bandit.choose(pd.DataFrame(np.eye(3), index=["red", "blue", "red"]))
+    assert bandit.choose(np.eye(3)).action in (0, 1, 2)
+
+
+def test_fixed_arms_need_no_features():
+    agent = es.EnsembleSampling(es.IndependentArms(arms=3, noise_std=0.1), members=10)
+    bandit = es.Bandit(agent, actions=["a", "b", "c"])
+    worth = {"a": 0.0, "b": 1.0, "c": 0.5}
+    chosen = []
+    for _ in range(60):
+        decision = bandit.choose()
+        chosen.append(decision.action)
+        bandit.learn(decision.id, worth[decision.action])
+    assert chosen[-20:].count("b") >= 18
+    assert bandit.choose(available=["a", "c"]).action in ("a", "c")
+    with pytest.raises(ValueError, match="3 actions, got 2"):
+        bandit.choose(np.eye(2))
+    with pytest.raises(ValueError, match="the agent has 3 actions, but 1 are named"):
+        es.Bandit(agent, actions=["a"])
+
+
+def test_a_network_with_one_output_per_action_takes_a_context():
+    make = es.GaussianMLP(dim=2, hidden=(8,), outputs=2)
+    learner = es.Network(make, dim=2, capacity=100, noise_std=0.3, arms=2, learning_rate=0.01)
+    bandit = es.Bandit(es.EnsembleSampling(learner, members=4))
+    rng = np.random.default_rng(2)
+    right = []
+    for _ in range(150):
+        x = np.array([rng.choice([-1.0, 1.0]), 1.0])
+        decision = bandit.choose(context=x)
+        right.append(decision.index == (x[0] > 0))
+        bandit.learn(decision.id, float(right[-1]))
+    assert np.mean(right[-50:]) > 0.9
+    with pytest.raises(ValueError, match="one row of numbers"):
+        bandit.choose(context=np.eye(2))
+    with pytest.raises(ValueError, match="have 2 features, got 3"):
+        bandit.choose(context=[1.0, 2.0, 3.0])
+
+
+def test_dictionaries_are_hashed_and_learned_from():
+    hasher = es.Hasher(width=64)
+    agent = es.EnsembleSampling(es.Linear(dim=64, noise_std=0.3), members=10)
+    bandit = es.Bandit(agent, hasher=hasher)
+    likes = {"ann": "tea", "bob": "coffee"}
+    rng = np.random.default_rng(0)
+    right = []
+    for _ in range(150):
+        user = rng.choice(["ann", "bob"])
+        drinks = {"tea": {"kind": "tea", "price": 2.0}, "coffee": {"kind": "coffee", "price": 3.0}}
+        decision = bandit.choose(drinks, context={"user": user})
+        right.append(decision.action == likes[user])
+        bandit.learn(decision.id, float(right[-1]))
+    assert np.mean(right[-50:]) > 0.9
+    with pytest.raises(ValueError, match="needs Bandit"):
+        es.Bandit(AGENT).choose(np.eye(3), context={"user": "ann"})
+
+
+def test_scaling_makes_units_irrelevant():
+    units = np.array([1e-4, 1.0, 1e5])
+    plain, scaled = es.Bandit(AGENT, seed=5), es.Bandit(AGENT, seed=5)
+    rewards = []
+    for bandit, unit in ((plain, 1.0), (scaled, units)):
+        got = []
+        for offer in np.random.default_rng(4).normal(size=(150, 6, DIM)):
+            decision = bandit.choose(offer * unit)
+            got.append(float(offer[decision.index] @ THETA))
+            bandit.learn(decision.id, got[-1])
+        rewards.append(np.mean(got[75:]))
+    best = np.mean([(o @ THETA).max() for o in np.random.default_rng(4).normal(size=(150, 6, DIM))])
+    assert rewards[0] > 0.9 * best
+    assert rewards[1] > 0.9 * best
+
+
+def test_log_and_summary_say_what_happened():
+    bandit = es.Bandit(AGENT, seed=6)
+    decisions = play(bandit, OFFERS[:5])
+    last = bandit.choose(OFFERS[5])
+    log = pd.DataFrame(bandit.log())
+    assert list(log["id"]) == [d.id for d in [*decisions, last]]
+    assert list(log["probability"]) == [d.probability for d in [*decisions, last]]
+    assert log["outcome"].isna().tolist() == [False] * 5 + [True]
+    summary = bandit.summary()
+    assert (summary.decisions, summary.outcomes, summary.pending) == (6, 5, 1)
+    assert summary.reward == pytest.approx(log["reward"].mean())
+    votes = [d.probabilities @ d.probabilities for d in [*decisions, last]]
+    assert summary.agreement == pytest.approx(np.mean(votes))
+    text = str(summary)
+    for word in ("decisions  6", "pending    1", "agreement", "diverged   0 times"):
+        assert word in text
+
+
+def test_log_writes_to_parquet(tmp_path):
+    bandit = es.Bandit(AGENT)
+    play(bandit, OFFERS[:3])
+    frame = pd.DataFrame(bandit.log())
+    frame.to_parquet(tmp_path / "log.parquet")
+    assert pd.read_parquet(tmp_path / "log.parquet")["reward"].tolist() == frame["reward"].tolist()
+
+
+def test_plot_draws_a_figure_even_of_nothing(tmp_path):
+    bandit = es.Bandit(AGENT)
+    bandit.plot().savefig(tmp_path / "empty.png")
+    play(bandit, OFFERS[:4])
+    bandit.plot().savefig(tmp_path / "some.png")
+    assert (tmp_path / "some.png").stat().st_size > 1000
+
+
+def test_threads_may_share_a_bandit():
+    bandit = es.Bandit(AGENT)
+    threads = [threading.Thread(target=play, args=(bandit, OFFERS[:10])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    summary = bandit.summary()
+    assert (summary.decisions, summary.outcomes) == (40, 40)
+    state = bandit.state
+    bandit._state = None
+    assert equal(state, bandit.state)
+
+
+def test_other_agents_work_too():
+    agents = [
+        es.EpsilonGreedy(es.Linear(dim=DIM), 0.1),
+        es.Greedy(es.Linear(dim=DIM)),
+        es.Uniform(),
+        es.EnsembleSampling(es.Linear(dim=DIM), members=3, perturbation=es.Poisson()),
+    ]
+    for agent in agents:
+        bandit = es.Bandit(agent)
+        play(bandit, OFFERS[:4])
+        assert bandit.summary().outcomes == 4
+    with pytest.raises(ValueError, match="have 3 features, got 2"):
+        bandit.choose(np.eye(2))
+
+
+def test_a_learner_is_not_an_agent():
+    with pytest.raises(TypeError, match="agent must have the methods"):
+        es.Bandit(es.Linear(dim=3))  # pyright: ignore[reportArgumentType]
