@@ -16,12 +16,14 @@ def _known(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
-def size(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`."""
+def size(name: str, value: Any, least: int = 1, below: int | None = None) -> int:
+    """A whole number of at least `least`, and less than `below`."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if below is not None and value >= below:
+        raise ValueError(f"{name} must be less than {below}, got {value}")
     return int(value)
 
 
@@ -65,6 +67,7 @@ def array(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     )
     if not fits:
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
+        wanted += "," * (len(shape) == 1)
         raise ValueError(f"{name} must have shape ({wanted}), got {tuple(value.shape)}")
     return value
 
@@ -78,13 +81,14 @@ def covariance_root(name: str, value: Any, dim: int) -> Any:
     gap = np.abs(value - value.T).max(initial=0.0)
     if gap > 1e-6 * scale:
         raise ValueError(f"{name} must be symmetric, but entries differ by up to {gap:g}")
-    try:
-        return np.linalg.cholesky((value + value.T) / 2)
-    except np.linalg.LinAlgError:
-        least = np.linalg.eigvalsh((value + value.T) / 2)[0]
+    eigenvalues = np.linalg.eigvalsh((value + value.T) / 2)
+    # A singular matrix passes Cholesky half of the time, by rounding.
+    if eigenvalues[0] <= 10 * dim * np.finfo(np.float64).eps * eigenvalues[-1]:
         raise ValueError(
-            f"{name} must be positive definite, but its smallest eigenvalue is {least:g}"
-        ) from None
+            f"{name} must be positive definite, but its smallest eigenvalue is {eigenvalues[0]:g} "
+            f"beside a largest of {eigenvalues[-1]:g}"
+        )
+    return np.linalg.cholesky((value + value.T) / 2)
 
 
 def features(value: Any, width: int, rows: int | None = None) -> None:
@@ -95,15 +99,56 @@ def features(value: Any, width: int, rows: int | None = None) -> None:
         raise ValueError(f"action features must have shape {wanted}, got {shape}")
 
 
+def available(value: Any, rows: int) -> Any:
+    """Which of `rows` actions may be chosen, one of them at least; None: all."""
+    if value is None:
+        return None
+    if tuple(np.shape(value)) != (rows,):
+        raise ValueError(f"available must have shape ({rows},), got {tuple(np.shape(value))}")
+    if not _known(value):
+        return value
+    value = np.asarray(value)
+    if value.dtype != bool:
+        raise TypeError(f"available must be true or false for every action, got {value.tolist()}")
+    if not value.any():
+        raise ValueError(f"available must leave at least one action, got {value.tolist()}")
+    return value
+
+
+def index(value: Any, rows: int) -> None:
+    """The position of one of `rows` actions; JAX would drop or clamp any other silently."""
+    if _known(value) and not 0 <= int(value) < rows:
+        raise ValueError(f"the action's index must be between 0 and {rows - 1}, got {int(value)}")
+
+
 def outcome(value: Any) -> Any:
     """An outcome whose numbers, where already known, are finite."""
-    if _known(value) and not np.all(np.isfinite(np.asarray(value, dtype=np.float64))):
-        raise ValueError(f"an outcome must be finite, got {np.asarray(value)}")
+    if not _known(value):
+        return value
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"an outcome must be a number or numbers, got {value!r}") from error
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError(f"an outcome must be finite, got {value}")
+    return value
+
+
+def part(name: str, value: Any, *methods: str) -> Any:
+    """Something with the given methods; catches an agent where a learner belongs, and the like."""
+    missing = [method for method in methods if not hasattr(value, method)]
+    if missing:
+        raise TypeError(
+            f"{name} must have the methods {', '.join(methods)}; "
+            f"{type(value).__name__} has no {', '.join(missing)}"
+        )
     return value
 
 
 def key(value: Any) -> Key:
     """A random key, as `jax.random.key(seed)` makes it."""
-    if not isinstance(value, jax.Array) or not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not isinstance(value, jax.Array) or not jax.numpy.issubdtype(
+        value.dtype, jax.dtypes.prng_key
+    ):
         raise TypeError(f"expected a key made by jax.random.key(seed), got {value!r}")
     return value

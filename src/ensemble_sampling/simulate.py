@@ -3,14 +3,13 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +18,8 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import checks
-from .config import describe, differences
-from .core import Action, Agent, Environment, Key
+from .config import describe, differences, fingerprint
+from .core import Action, Agent, Environment, Key, Round
 
 Progress = Callable[[int, int], None]
 """Told how many realizations are done, and how many there are."""
@@ -73,7 +72,7 @@ class Moments:
 
 
 def realization(
-    agent: Agent, environment: Environment, key: Key, periods: int, coupled: bool
+    agent: Agent, environment: Environment, key: Key, periods: int, coupled: bool, expected: bool
 ) -> tuple[Array, dict[str, Array]]:
     """One run: regret per period, and what went wrong on the way.
 
@@ -87,26 +86,38 @@ def realization(
     world = environment.init(init_key)
     arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
 
+    def chances(state: Any, offer: Round) -> Array:
+        key = jax.random.fold_in(act_key, periods)  # the one period has not used
+        return agent.probabilities(state, offer.features, offer.available, key)
+
     def period(carry: Any, t: Array) -> tuple[Any, Array]:
         state, pulls, nonfinite = carry
         offer = environment.offer(jax.random.fold_in(offer_key, t), world)
         index = agent.act(jax.random.fold_in(act_key, t), state, offer.features, offer.available)
         action = Action(index, offer.features[index])
         moment = index * periods + pulls[index] if coupled else t
-        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
-        state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         means = offer.means
         if offer.available is not None:
             means = jnp.where(offer.available, means, -jnp.inf)
+        regret = means.max() - means[index]
+        if expected:
+            average = lambda: _average(means.max() - means, chances(state, offer))  # noqa: E731
+            regret = jax.lax.cond(t == periods - 1, average, lambda: regret)
+        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
+        state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         pulls = pulls.at[index].add(1) if coupled else pulls
         nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
-        return (state, pulls, nonfinite), means.max() - means[index]
+        return (state, pulls, nonfinite), regret
 
     pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
     start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
     (state, _, nonfinite), regret = jax.lax.scan(period, start, jnp.arange(periods))
     diverged = getattr(agent, "diverged", lambda state: 0)(state)
     return regret, {"nonfinite": nonfinite, "diverged": jnp.asarray(diverged, jnp.int32)}
+
+
+def _average(values: Array, chances: Array) -> Array:
+    return jnp.where(chances > 0, values * chances, 0.0).sum()  # an unavailable one is infinite
 
 
 def simulate(
@@ -117,7 +128,8 @@ def simulate(
     seed: int = 0,
     *,
     coupled: bool = False,
-    keep: bool = False,
+    keep: bool | Sequence[int] = False,
+    expected: bool = False,
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
@@ -130,7 +142,10 @@ def simulate(
 
     coupled: the n-th pull of an arm brings the same noise to every agent, which makes paired
         comparisons sharp.
-    keep: also return the regret of every realization, (realizations, periods).
+    keep: also return the regret of every realization, (realizations, periods); a list of periods
+        keeps only those.
+    expected: score the last period by the regret expected under the agent's `probabilities`
+        instead of the action it drew: the same mean with less noise.
     chunk: realizations per compiled call; by default chosen from the problem's size.
     checkpoint: a folder; finished chunks are saved there, and a run that was interrupted goes on
         where it stopped and gives the same numbers.
@@ -139,12 +154,12 @@ def simulate(
     """
     periods = checks.size("periods", periods)
     realizations = checks.size("realizations", realizations)
-    seed = checks.size("seed", seed, least=0)
+    seed = checks.size("seed", seed, least=0, below=2**32)  # JAX drops what is above
     arms = _check(agent, environment)
     if coupled and arms * periods >= 2**32:
         raise ValueError(f"coupled outcomes need arms x periods < 2^32, got {arms} x {periods}")
+    kept = _kept(keep, periods)
     began = time.perf_counter()
-    threads = 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
     store = None
     if checkpoint is not None:
         run = {
@@ -155,19 +170,23 @@ def simulate(
             "seed": seed,
             "coupled": coupled,
             "keep": keep,
+            "expected": expected,
+            "precision": str(jnp.result_type(float)),
         }
         store = _Checkpoint(Path(checkpoint), run)
         chunk = store.chunk or chunk
-    size = _chunk_size(agent, environment, periods, realizations, chunk, threads)
+    if chunk is None:
+        size = chunk_size(agent, environment, periods, realizations)
+    else:
+        size = min(checks.size("chunk", chunk), realizations)
     if store is not None:
         store.begin(size)
     agent, environment = jax.tree.map(_as_array, (agent, environment))
-    run_chunk = _compiled(agent, environment, seed, size, periods, coupled)
+    run_chunk = _compiled(agent, environment, seed, size, (periods, coupled, expected))
 
     def work(number: int) -> dict[str, Any]:
-        first = number * size
+        first, count = number * size, min(size, realizations - number * size)
         regret, tally = jax.tree.map(np.asarray, run_chunk(first))
-        count = min(size, realizations - first)
         regret, tally = regret[:count], {k: v[:count] for k, v in tally.items()}
         if tally["nonfinite"].any() or not np.isfinite(regret).all():
             r = first + int(np.argmax((tally["nonfinite"] > 0) | ~np.isfinite(regret).all(axis=1)))
@@ -177,14 +196,16 @@ def simulate(
             )
         moments = Moments.of(regret)
         part = {"count": count, "mean": moments.mean, "m2": moments.m2}
-        part |= {"diverged": int(tally["diverged"].sum())} | ({"regret": regret} if keep else {})
+        part["diverged"] = int(tally["diverged"].sum())
+        if kept is not None:
+            part["regret"] = regret[:, kept]
         if store is not None:
             store.save(number, part)
         return part
 
     chunks = -(-realizations // size)
     parts = {n: p for n in range(chunks) if store is not None and (p := store.load(n)) is not None}
-    with _report(progress, agent.label, realizations) as report, _pool(threads) as pool:
+    with _report(progress, agent.label, realizations) as report, _pool(_threads()) as pool:
         done = sum(int(p["count"]) for p in parts.values())
         report(done, realizations)
         pending = {pool.submit(work, n): n for n in range(chunks) if n not in parts}
@@ -207,8 +228,18 @@ def simulate(
         realizations=realizations,
         diverged=sum(int(p["diverged"]) for p in ordered),
         seconds=time.perf_counter() - began,
-        regret=np.concatenate([p["regret"] for p in ordered]) if keep else None,
+        regret=np.concatenate([p["regret"] for p in ordered]) if kept is not None else None,
     )
+
+
+def _kept(keep: bool | Sequence[int], periods: int) -> Any:
+    """Which periods to return of every realization, as an index; None: none of them."""
+    if isinstance(keep, bool):
+        return slice(None) if keep else None
+    for period in keep:
+        if checks.size("a period to keep", period, least=-periods) >= periods:
+            raise ValueError(f"cannot keep period {period} of {periods}")
+    return list(keep)
 
 
 def _as_array(leaf: Any) -> Array:
@@ -220,8 +251,15 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _threads() -> int:
+    """Calls at a time: a device runs one after the other, CPU cores side by side."""
+    return 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
+
+
 def _check(agent: Agent, environment: Environment) -> int:
     """Trace one period without compiling, so that shapes that disagree fail here; -> arms."""
+    checks.part("agent", agent, "init", "act", "update")
+    checks.part("environment", environment, "init", "offer", "outcome")
 
     def one(key: Key) -> Array:
         world = environment.init(key)
@@ -241,70 +279,58 @@ def _check(agent: Agent, environment: Environment) -> int:
     return jax.eval_shape(one, jax.random.key(0)).shape[0]
 
 
-def _chunk_size(
-    agent: Agent,
-    environment: Environment,
-    periods: int,
-    realizations: int,
-    asked: int | None,
-    threads: int,
-) -> int:
-    """Realizations per call: as asked, or as many as memory and an even split allow."""
-    devices = jax.local_device_count()
-    if asked is not None:
-        size = checks.size("chunk", asked)
+def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
+    """Realizations per call: as many as memory and an even split allow."""
+    devices, threads = jax.local_device_count(), _threads()
+    shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), jax.random.key(0))
+    state = sum(np.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
+    # The state is held about four times over: carry, its update, and what a period computes.
+    each = 4 * state + 8 * periods
+    if jax.default_backend() == "cpu":
+        room, most = 2**28, 256  # more per call is no faster, and shows less progress
     else:
-        key = jax.random.key(0)
-        shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), key)
-        state = sum(np.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
-        # The state is held about four times over: carry, its update, and what a period computes.
-        each = 4 * state + 8 * periods
-        if jax.default_backend() == "cpu":
-            room, most = 2**28, 256  # more per call is no faster, and shows less progress
-        else:
-            stats = jax.local_devices()[0].memory_stats() or {}
-            room, most = 0.4 * stats.get("bytes_limit", 2**33) * devices, 2**16
-        size = int(min(most, max(1, room // each)))
-    lanes = devices * threads
-    rounds = max(1, -(-realizations // (size * threads)))
-    if asked is None:
-        size = min(size, -(-realizations // (rounds * threads)))
-    size = min(size, realizations)
-    return -(-size // devices) * devices if lanes > 1 else size
+        stats = jax.local_devices()[0].memory_stats() or {}
+        room, most = 0.4 * stats.get("bytes_limit", 2**33) * devices, 2**16
+    size = int(min(most, max(1, room // each)))
+    rounds = -(-realizations // (size * threads))
+    size = min(size, -(-realizations // (rounds * threads)))
+    return min(-(-size // devices) * devices, realizations)
 
 
 @lru_cache(maxsize=64)
-def _program(structure: Any, shapes: Any, size: int, periods: int, coupled: bool, x64: bool) -> Any:
-    """Compile `size` realizations, split over all local devices; hyperparameters stay free."""
+def _program(
+    structure: Any, shapes: Any, lanes: int, mode: tuple[int, bool, bool], x64: bool
+) -> Any:
+    """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
 
     def run(leaves: Any, key: Key, numbers: Array) -> Any:
         agent, environment = jax.tree.unflatten(structure, leaves)
-        one = lambda n: realization(  # noqa: E731
-            agent, environment, jax.random.fold_in(key, n), periods, coupled
-        )
+        one = lambda n: realization(agent, environment, jax.random.fold_in(key, n), *mode)  # noqa: E731
         return jax.vmap(one)(numbers)
 
     leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
     key = jax.eval_shape(lambda: jax.random.key(0))
-    numbers = jax.ShapeDtypeStruct((size,), jnp.uint32)
+    numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
     return jitted.lower(leaves, key, numbers).compile(), whole, split
 
 
 def _compiled(
-    agent: Agent, environment: Environment, seed: int, size: int, periods: int, coupled: bool
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[int, bool, bool]
 ) -> Callable[[int], Any]:
     leaves, structure = jax.tree.flatten((agent, environment))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
     x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    program, whole, split = _program(structure, shapes, size, periods, coupled, x64)
+    # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
+    lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
+    program, whole, split = _program(structure, shapes, lanes, mode, x64)
     leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
 
     def run(first: int) -> Any:
-        numbers = np.arange(first, first + size, dtype=np.uint32)
+        numbers = np.arange(first, first + lanes, dtype=np.uint32)
         return program(leaves, key, jax.device_put(numbers, split))
 
     return run
@@ -359,6 +385,8 @@ class _Checkpoint:
 
     def __init__(self, folder: Path, run: dict[str, Any]):
         self.folder, self.run, self.chunk = folder, json.loads(json.dumps(run)), None
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"checkpoint must be a folder, but {folder} is a file")
         described = folder / "run.json"
         if not described.exists():
             return
@@ -372,9 +400,11 @@ class _Checkpoint:
             raise ValueError(
                 f"{folder} holds another run's checkpoint; it differs in\n  " + "\n  ".join(changed)
             )
-        self.chunk = chunk
+        self.chunk, self.run = chunk, saved_run
 
     def begin(self, chunk: int) -> None:
+        """Describe the run on disk, and mark chunks with it, lest a stray one be taken for ours."""
+        self.mark = fingerprint({"chunk": chunk, "run": self.run})
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"chunk": chunk, "run": self.run}, indent=1)
         _write(self.folder / "run.json", lambda file: file.write(text.encode()))
@@ -383,7 +413,7 @@ class _Checkpoint:
         return self.folder / f"chunk-{number:05d}.npz"
 
     def save(self, number: int, part: dict[str, Any]) -> None:
-        _write(self._path(number), lambda file: np.savez(file, **part))
+        _write(self._path(number), lambda file: np.savez(file, run=self.mark, **part))
 
     def load(self, number: int) -> dict[str, Any] | None:
         """A finished chunk; one that cannot be read (its CRC is checked) is computed again."""
@@ -392,8 +422,13 @@ class _Checkpoint:
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, BadZipFile, EOFError) as error:
+                part = {name: file[name] for name in file.files}
+            if part.pop("run") != self.mark:
+                raise ValueError("it belongs to another run")
+            if missing := {"count", "mean", "m2", "diverged"} - part.keys():
+                raise ValueError(f"it has no {', '.join(sorted(missing))}")
+            return part
+        except Exception as error:  # a damaged archive fails in too many ways to list
             import warnings
 
             warnings.warn(f"{path} is damaged ({error}) and is computed again", stacklevel=3)

@@ -110,7 +110,10 @@ class Ensemble(eqx.Module):
         return init(jax.random.split(key, self.members))
 
     def sample(self, key: Key, belief: Any) -> Model:
-        chosen = jax.random.randint(key, (), 0, self.members)
+        return self.model(belief, jax.random.randint(key, (), 0, self.members))
+
+    def model(self, belief: Any, chosen: Array) -> Model:
+        """The model of one member."""
         pick = lambda tree: jax.tree.map(lambda leaf: leaf[chosen], tree)  # noqa: E731
         shared, members = belief
         shared = shared if self._shared_axis is None else pick(shared)

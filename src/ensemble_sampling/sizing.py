@@ -1,0 +1,278 @@
+"""How many members does it take? The search behind Figure 1b, for any conjugate learner."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax import Array
+
+from . import checks
+from .agents import ThompsonSampling
+from .core import Action, ConjugateLearner, Environment, Key, Model
+from .posteriors.ensemble import Ensemble
+from .posteriors.exact import Exact
+from .simulate import Progress, chunk_size, simulate
+
+CONFIDENT = 1.96
+"""Standard errors either side of a 95% range."""
+
+EXPLORE = 1000
+"""Realizations that place the answer roughly, before all of them are spent near it."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Regret at the last period minus Thompson sampling's, in the same worlds."""
+
+    members: int
+    difference: float
+    stderr: float
+    realizations: int
+
+
+@dataclass(frozen=True)
+class EnsembleSize:
+    """The smallest ensemble, and the sizes from `low` to `high` that 95% cannot exclude.
+
+    `thompson` is Thompson sampling's regret at the last period, `threshold` that plus the
+    tolerance; `evaluated` lists every size that was simulated, in order of size.
+    """
+
+    members: int
+    low: int
+    high: int
+    thompson: float
+    thompson_stderr: float
+    threshold: float
+    realizations: int
+    evaluated: tuple[Evaluation, ...]
+    seconds: float
+
+
+class FirstMembers(eqx.Module):
+    """An ensemble of which only the first `members` (traced) are sampled.
+
+    They behave as an ensemble of that size does, draw for draw, so that ensembles of many sizes
+    share one compiled program.
+    """
+
+    ensemble: Ensemble
+    members: Any
+
+    @property
+    def label(self) -> str:
+        return f"{int(self.members)} models"
+
+    def init(self, key: Key) -> Any:
+        return self.ensemble.init(key)
+
+    def sample(self, key: Key, belief: Any) -> Model:
+        return self.ensemble.model(belief, jax.random.randint(key, (), 0, self.members))
+
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        return self.ensemble.update(key, belief, action, outcome)
+
+    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
+        values = self.ensemble.values(key, belief, features, draws)
+        return values[jax.random.randint(key, (draws,), 0, self.members)]
+
+
+def _padded(members: int) -> int:
+    """The size to compile for: 16, 24, 32, 48, 64, 96, ..."""
+    size = 16
+    while size < members:
+        size += size // 2 if size & (size - 1) == 0 else size // 3
+    return size
+
+
+def smallest_ensemble(
+    learner: ConjugateLearner,
+    environment: Environment,
+    periods: int,
+    realizations: int,
+    tolerance: float,
+    seed: int = 0,
+    *,
+    most: int = 1024,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> EnsembleSize:
+    """The smallest ensemble whose regret at the last period is within `tolerance` of exact
+    Thompson sampling's (Figure 1b).
+
+    All face the same worlds. Sizes 1, 2, 4, ... are tried on `EXPLORE` realizations until the
+    difference to Thompson sampling falls below the tolerance; all `realizations` are then spent on
+    sizes around the crossing. Close to it the difference is taken to be a straight line in
+    1 / members, fitted to those sizes; the range is where the line's 95% band meets the tolerance.
+
+    Thompson sampling is scored by the regret expected under its action probabilities, which
+    removes most of its noise; an ensemble gains nothing from that, its members nearly always agree.
+
+    most: the largest ensemble to consider; it is an error if that does not suffice.
+    checkpoint: a folder; a search that was interrupted goes on where it stopped.
+    progress: as for `simulate`, of each simulation in turn.
+    """
+    tolerance = checks.positive("tolerance", tolerance)
+    most = checks.size("most", most, least=2)
+    began = time.perf_counter()
+    runs = _Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
+    line = _refine(runs, tolerance, most, *_explore(runs, tolerance, most))
+    # A size that was itself measured to be too small is out, whatever the line says far from it.
+    tried = runs.evaluated()
+    out = max(
+        (e.members for e in tried if e.difference - CONFIDENT * e.stderr > tolerance), default=0
+    )
+    members = line.first(tolerance, most)
+    thompson, error = _mean(runs.thompson)
+    return EnsembleSize(
+        members=members,
+        low=min(members, max(out + 1, line.first(tolerance, most, -CONFIDENT))),
+        high=line.first(tolerance, most, CONFIDENT),
+        thompson=thompson,
+        thompson_stderr=error,
+        threshold=thompson + tolerance,
+        realizations=realizations,
+        evaluated=tried,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """The mean and its standard error."""
+    values = values.astype(np.float64)
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+class _Runs:
+    """Simulated ensembles of any size, as differences to Thompson sampling in the same worlds."""
+
+    def __init__(
+        self,
+        learner: ConjugateLearner,
+        environment: Environment,
+        periods: int,
+        realizations: int,
+        seed: int,
+        checkpoint: str | os.PathLike[str] | None,
+        progress: bool | Progress | None,
+    ):
+        self.learner, self.environment, self.periods = learner, environment, periods
+        self.realizations = checks.size("realizations", realizations, least=2)
+        self.seed, self.progress = seed, progress
+        self.folder = None if checkpoint is None else Path(checkpoint)
+        self.differences: dict[int, np.ndarray] = {}
+        exact = ThompsonSampling(Exact(learner), draws=100)
+        self.thompson = self._regret(exact, realizations, "thompson", expected=True)
+
+    def _regret(
+        self, agent: ThompsonSampling, realizations: int, name: str, expected: bool = False
+    ) -> np.ndarray:
+        """Regret at the last period of every realization."""
+        # One chunk for all, or a different number of realizations would be compiled anew.
+        chunk = chunk_size(agent, self.environment, self.periods, self.realizations)
+        result = simulate(
+            agent,
+            self.environment,
+            self.periods,
+            min(self.realizations, -(-realizations // chunk) * chunk),
+            self.seed,
+            keep=[-1],
+            expected=expected,
+            chunk=chunk,
+            checkpoint=None if self.folder is None else self.folder / name,
+            progress=self.progress,
+        )
+        assert result.regret is not None
+        return result.regret[:, 0]
+
+    def evaluate(self, members: int, realizations: int) -> Evaluation:
+        have = self.differences.get(members)
+        if have is None or len(have) < realizations:
+            agent = ThompsonSampling(
+                FirstMembers(Ensemble(self.learner, _padded(members)), members)
+            )
+            regret = self._regret(agent, realizations, f"members-{members}-{realizations}")
+            self.differences[members] = regret - self.thompson[: len(regret)]
+        differences = self.differences[members]
+        return Evaluation(members, *_mean(differences), len(differences))
+
+    def evaluated(self) -> tuple[Evaluation, ...]:
+        return tuple(self.evaluate(members, 0) for members in sorted(self.differences))
+
+
+def _explore(runs: _Runs, tolerance: float, most: int) -> tuple[float, float]:
+    """Roughly where the difference crosses the tolerance, and how far either side to measure."""
+    few = min(EXPLORE, runs.realizations)
+    below, above = None, runs.evaluate(1, few)
+    while above.difference > tolerance and above.members < most:
+        below, above = above, runs.evaluate(min(2 * above.members, most), few)
+    if below is None:
+        return 1.0, 1.0
+    if above.difference > tolerance:
+        return most, 0.1
+    middle = runs.evaluate(round((below.members * above.members) ** 0.5), few)
+    below, above = (middle, above) if middle.difference > tolerance else (below, middle)
+    fall = below.difference - above.difference
+    share = (below.difference - tolerance) / fall if fall > 0 else 0.5
+    doubling = np.log(above.members / below.members) if above.members > below.members else 1.0
+    # Far enough apart that the difference falls by three standard errors on the way.
+    error = above.stderr * (above.realizations / runs.realizations) ** 0.5
+    apart = 3 * error * doubling / fall if fall > 0 else np.inf
+    return below.members * np.exp(share * doubling), float(np.clip(apart, 0.1, 0.4))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The difference as a straight line in 1 / members, fitted to the sizes measured in full."""
+
+    members: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, differences: dict[int, np.ndarray]) -> "_Line":
+        table = np.stack([d.astype(np.float64) for d in differences.values()])
+        covariance = np.atleast_2d(np.cov(table)) / table.shape[1]
+        return cls(np.array([*differences]), table.mean(axis=1), covariance)
+
+    def at(self, members: Any, errors: float = 0.0) -> np.ndarray:
+        """The line, plus so many of its standard errors, at each size."""
+        design = np.stack([np.ones(len(self.members)), 1 / self.members], axis=1)
+        wanted = np.stack([np.ones(np.size(members)), 1 / np.atleast_1d(members)], axis=1)
+        weights = wanted @ np.linalg.pinv(design)
+        variance = np.einsum("ij,jk,ik->i", weights, self.covariance, weights)
+        return weights @ self.mean + errors * np.sqrt(variance)
+
+    def first(self, level: float, most: int, errors: float = 0.0) -> int:
+        """The smallest size at which the line (plus errors) is at most `level`, or else `most`."""
+        reached = self.at(np.arange(1, most + 1), errors) <= level
+        return int(np.argmax(reached)) + 1 if reached.any() else most
+
+
+def _refine(runs: _Runs, tolerance: float, most: int, centre: float, apart: float) -> _Line:
+    """Measure in full either side of the crossing, further out until the line crosses between."""
+    low = max(1, min(int(centre / (1 + apart)), most - 1))
+    high = min(most, max(low + 1, int(np.ceil(centre * (1 + apart)))))
+    full = {low, high}
+    while True:
+        for members in sorted(full):
+            runs.evaluate(members, runs.realizations)
+        line = _Line.of({m: runs.differences[m] for m in sorted(full)})
+        first, last = line.at([min(full), max(full)])
+        if last > tolerance:
+            if max(full) == most:
+                raise ValueError(
+                    f"{most} members are not enough: regret at the last period exceeds Thompson "
+                    f"sampling's by {last:.3g} there, and {tolerance:g} is tolerated; "
+                    "allow more with `most`, or tolerate more"
+                )
+            full.add(min(most, int(np.ceil(max(full) * (1 + 2 * apart)))))
+        elif first <= tolerance and min(full) > 1:
+            full.add(max(1, int(min(full) / (1 + 2 * apart))))
+        else:
+            return line
