@@ -148,9 +148,9 @@ def test_a_batch_with_one_bad_outcome_teaches_nothing():
     bandit = es.Bandit(AGENT)
     a, b = bandit.choose_many(OFFERS[:2])
     state = bandit.state
-    for bad in ([(a.id, 1.0), (b.id, np.nan)], [(a.id, 1.0), (a.id, 2.0)], [(a.id, 1.0), ("x", 1)]):
-        with pytest.raises(ValueError):
-            bandit.learn_many(bad)
+    for bad, message in (((b.id, np.nan), "finite"), ((a.id, 2.0), "as well"), (("x", 1), "id")):
+        with pytest.raises(ValueError, match=message):
+            bandit.learn_many([(a.id, 1.0), bad])
     assert bandit.summary().outcomes == 0
     assert equal(state, bandit.state)
     assert bandit.learn_many([(a.id, 1.0), (a.id, 1.0)]) == 1
@@ -220,7 +220,7 @@ def test_unknown_ids_are_refused_by_name():
     decision = other.choose(OFFERS[0])
     with pytest.raises(ValueError, match="belongs to the ledger"):
         bandit.learn(decision.id, 1.0)
-    with pytest.raises(ValueError, match="no decision .*-99"):
+    with pytest.raises(ValueError, match=r"no decision .*-99"):
         other.learn(decision.id[:-1] + "99", 1.0)
     for bad in ("", "7", "abc-x"):
         with pytest.raises(ValueError, match="not the id"):

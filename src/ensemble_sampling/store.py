@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .simulate import _write as write_atomically
+from .files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
