@@ -5,10 +5,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from . import checks
 from .config import describe, differences, fingerprint
 from .core import Action, Agent, Environment, Key, Round
+from .files import write_atomically
 
 Progress = Callable[[int, int], None]
 """Told how many realizations are done, and how many there are."""
@@ -52,9 +54,10 @@ class Moments:
 
     @classmethod
     def of(cls, regret: np.ndarray) -> "Moments":
-        regret = regret.astype(np.float64)
-        mean = regret.mean(axis=0)
-        return cls(len(regret), mean, ((regret - mean) ** 2).sum(axis=0))
+        mean = regret.mean(axis=0, dtype=np.float64)
+        rows = (regret[i : i + 16] for i in range(0, len(regret), 16))  # which stay in cache
+        m2 = sum((np.square(r - mean).sum(axis=0) for r in rows), np.zeros_like(mean))
+        return cls(len(regret), mean, m2)
 
     def merge(self, other: "Moments") -> "Moments":
         count = self.count + other.count
@@ -186,7 +189,8 @@ def simulate(
 
     def work(number: int) -> dict[str, Any]:
         first, count = number * size, min(size, realizations - number * size)
-        regret, tally = jax.tree.map(np.asarray, run_chunk(first))
+        with _device():
+            regret, tally = jax.tree.map(np.asarray, run_chunk(first))
         regret, tally = regret[:count], {k: v[:count] for k, v in tally.items()}
         if tally["nonfinite"].any() or not np.isfinite(regret).all():
             r = first + int(np.argmax((tally["nonfinite"] > 0) | ~np.isfinite(regret).all(axis=1)))
@@ -240,6 +244,14 @@ def _kept(keep: bool | Sequence[int], periods: int) -> Any:
         if checks.size("a period to keep", period, least=-periods) >= periods:
             raise ValueError(f"cannot keep period {period} of {periods}")
     return list(keep)
+
+
+_TURN = Lock()
+
+
+def _device() -> AbstractContextManager[Any]:
+    """A turn on the accelerator, which chunks are sized to fill; other threads go on compiling."""
+    return nullcontext() if jax.default_backend() == "cpu" else _TURN
 
 
 def _as_array(leaf: Any) -> Array:
@@ -407,13 +419,13 @@ class _Checkpoint:
         self.mark = fingerprint({"chunk": chunk, "run": self.run})
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"chunk": chunk, "run": self.run}, indent=1)
-        _write(self.folder / "run.json", lambda file: file.write(text.encode()))
+        write_atomically(self.folder / "run.json", lambda file: file.write(text.encode()))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"chunk-{number:05d}.npz"
 
     def save(self, number: int, part: dict[str, Any]) -> None:
-        _write(self._path(number), lambda file: np.savez(file, run=self.mark, **part))
+        write_atomically(self._path(number), lambda file: np.savez(file, run=self.mark, **part))
 
     def load(self, number: int) -> dict[str, Any] | None:
         """A finished chunk; one that cannot be read (its CRC is checked) is computed again."""
@@ -433,16 +445,3 @@ class _Checkpoint:
 
             warnings.warn(f"{path} is damaged ({error}) and is computed again", stacklevel=3)
             return None
-
-
-def _write(path: Path, write: Callable[[Any], Any]) -> None:
-    """All of the file or nothing of it, also through a crash."""
-    temporary = path.with_suffix(path.suffix + f".{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
