@@ -1,0 +1,144 @@
+"""A process killed at any moment loses nothing it had acknowledged, and goes on as if unharmed."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import ensemble_sampling as es
+from ensemble_sampling.store import Ledger
+
+AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=5)
+KILLS = 32
+FOLDERS = 2
+
+# Imports are slow, so one process imports and forks a worker for every life; JAX starts its
+# threads on first use, which is in the worker. Lines this short are written whole or not at all.
+NURSERY = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from test_crash import work
+for _ in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        work(sys.argv[1])
+        os._exit(0)
+    os.write(1, f"born {pid}\\n".encode())
+    os.waitpid(pid, 0)
+    os.write(1, b"dead\\n")
+"""
+
+
+def work(folder):
+    """Decide and learn for ever, saying what was acknowledged."""
+
+    def say(*words):
+        os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+    bandit = es.Bandit.open(folder, AGENT, snapshot_every=3)
+    log = bandit.log()
+    for number, (id, known) in enumerate(zip(log["id"], log["outcome"], strict=True)):
+        if known is None:  # decided before the crash, its outcome not recorded
+            bandit.learn(id, outcome(number))
+    for number in itertools.count(len(log["id"])):
+        decision = bandit.choose(offer(number))
+        say("chose", decision.id, decision.index)
+        bandit.learn(decision.id, outcome(number))
+        say("learned", decision.id, outcome(number))
+
+
+def offer(number):
+    return np.random.default_rng(number).normal(size=(1 + number % 8, 3))
+
+
+def outcome(number):
+    return float(np.sin(number))
+
+
+def live_and_die(nursery, dice):
+    """What one worker acknowledged before it was killed, at a random moment."""
+    said, pid = [], None
+    lines = dice.choice([0, dice.randint(1, 40)])  # while opening, or at work
+    delay = dice.uniform(0, 0.005 if lines else 0.5)
+    nursery.stdin.write("go\n")
+    while pid is None or len(said) < lines:
+        line = nursery.stdout.readline().split()
+        assert line, "the worker's nursery died"
+        if line[0] == "born":
+            pid = int(line[1])
+        else:
+            said.append(line)
+    time.sleep(delay)
+    os.kill(pid, signal.SIGKILL)
+    while (line := nursery.stdout.readline().split()) != ["dead"]:
+        said.append(line)
+    return said
+
+
+def check(folder, acknowledged):
+    """Every acknowledged decision and outcome is in the ledger."""
+    if not (folder / "ledger.sqlite").exists():
+        assert not acknowledged
+        return
+    try:
+        ledger = Ledger(folder, write=False)
+    except OSError:
+        assert not acknowledged  # killed before the ledger was begun
+        return
+    table = ledger.table()
+    ledger.close()
+    chosen = dict(zip(table["id"], table["index"], strict=True))
+    learned = dict(zip(table["id"], table["outcome"], strict=True))
+    for word, id, value in acknowledged:
+        if word == "chose":
+            assert chosen[id] == int(value)
+        else:
+            assert learned[id] == float(value)
+
+
+def crash_often(folder, cache, kills, seed):
+    fast = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    dice, acknowledged = random.Random(seed), []
+    command = [sys.executable, "-c", NURSERY, str(folder), str(Path(__file__).parent)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, bufsize=1, env={**os.environ, **fast}) as p:
+        for _ in range(kills):
+            acknowledged += live_and_die(p, dice)
+            check(folder, acknowledged)
+        assert p.stdin is not None
+        p.stdin.close()
+    return acknowledged
+
+
+def test_killed_at_random_moments_nothing_is_lost(tmp_path):
+    folders = [tmp_path / f"shop{i}" for i in range(FOLDERS)]
+    with ThreadPoolExecutor(FOLDERS) as pool:
+        jobs = [
+            pool.submit(crash_often, folder, tmp_path / "cache", KILLS // FOLDERS, seed)
+            for seed, folder in enumerate(folders)
+        ]
+    acknowledged = [job.result() for job in jobs]
+    assert min(map(len, acknowledged)) > 5 * KILLS // FOLDERS  # they did get to work
+    for folder in folders:
+        with es.Bandit.open(folder, AGENT, snapshot_every=3) as bandit:
+            log, after = bandit.log(), bandit.state
+        unharmed = es.Bandit(AGENT)
+        for number, known in enumerate(log["outcome"]):
+            decision = unharmed.choose(offer(number))
+            assert decision.index == log["index"][number]
+            assert decision.probability == log["probability"][number]
+            if known is not None:
+                unharmed.learn(decision.id, outcome(number))
+        assert jax.tree.all(jax.tree.map(np.array_equal, after, unharmed.state))
