@@ -74,9 +74,12 @@ def test_choices_are_distributed_as_recorded_and_as_the_agent_acts():
     assert all(d.probability == p[d.index] > 0 for d in chosen)
     # Four standard errors of a share of 600 draws.
     assert np.all(np.abs(counts - p) <= 4 * np.sqrt(p * (1 - p) / 600) + 1e-9)
-    features = bandit._state.scale.apply(jnp.asarray(offer, float))
+    state = bandit.state
+    assert state.scale is not None
+    features = state.scale.apply(jnp.asarray(offer, float))
+    belief = jax.tree.map(jnp.asarray, state.belief)
     keys = jax.random.split(jax.random.key(0), 600)
-    acts = jax.vmap(lambda k: AGENT.act(k, bandit._state.belief, features))(keys)
+    acts = jax.vmap(lambda k: AGENT.act(k, belief, features))(keys)
     acted = np.bincount(np.asarray(acts), minlength=5) / 600
     assert np.all(np.abs(acted - p) <= 4 * np.sqrt(p * (1 - p) / 600) + 1e-9)
 
@@ -375,8 +378,8 @@ def test_other_agents_work_too():
         bandit = es.Bandit(agent)
         play(bandit, OFFERS[:4])
         assert bandit.summary().outcomes == 4
-    with pytest.raises(ValueError, match="have 3 features, got 2"):
-        bandit.choose(np.eye(2))
+        with pytest.raises(ValueError, match="have 3 features, got 2"):
+            bandit.choose(np.eye(2))
 
 
 def test_a_learner_is_not_an_agent():

@@ -112,13 +112,19 @@ def crash_often(folder, cache, kills, seed):
     }
     dice, acknowledged = random.Random(seed), []
     command = [sys.executable, "-c", NURSERY, str(folder), str(Path(__file__).parent)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, bufsize=1, env={**os.environ, **fast}) as p:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        env={**os.environ, **fast},
+    ) as nursery:
         for _ in range(kills):
-            acknowledged += live_and_die(p, dice)
+            acknowledged += live_and_die(nursery, dice)
             check(folder, acknowledged)
-        assert p.stdin is not None
-        p.stdin.close()
+        assert nursery.stdin is not None
+        nursery.stdin.close()
     return acknowledged
 
 

@@ -118,11 +118,11 @@ def test_migrate_replays_the_history_into_another_agent(shop):
         migrated = bandit.state
         next_one = bandit.choose(OFFERS[10])
     reference = es.Bandit(other)  # as if the new agent had seen the old one's decisions
-    for row in sqlite3.connect(folder / "ledger.sqlite").execute(
+    for number, chosen, features, outcome in sqlite3.connect(folder / "ledger.sqlite").execute(
         "SELECT number, chosen, features, outcome FROM decisions JOIN outcomes ON decision = number"
     ):
         reference._sync()
-        reference._apply(*row[:2], np.frombuffer(row[2], np.float32), float(row[3]))
+        reference._apply(number, chosen, np.frombuffer(features, np.float32), float(outcome))
     assert equal(migrated, jax.tree.map(np.asarray, reference._state))
     with es.Bandit.open(folder, other) as bandit:
         assert equal(bandit.state, migrated)

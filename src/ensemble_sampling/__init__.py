@@ -31,6 +31,7 @@ from .learners.network import (
     published_gradient,
     true_gradient,
 )
+from .learners.per_action import PerAction
 from .posteriors.dropout import Dropout
 from .posteriors.ensemble import (
     Bernoulli,
@@ -75,6 +76,7 @@ __all__ = [
     "NetworkBandit",
     "NeuronBandit",
     "Noise",
+    "PerAction",
     "Point",
     "Poisson",
     "Posterior",

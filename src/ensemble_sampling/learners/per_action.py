@@ -1,0 +1,59 @@
+"""One model per action, over what all actions have in common: their context."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax import Array
+
+from .. import checks
+from ..core import Action, Key, Noise
+from .linear import Linear
+
+
+class PerAction(eqx.Module):
+    """`arms` linear models of the same kind; action k is valued by model k on row k.
+
+    Only the chosen action's model learns, in O(d^2), whatever the number of actions. Rows are
+    usually copies of one context: `bandit.choose(context=x)`.
+    """
+
+    learner: Linear
+    arms: int = eqx.field(static=True)
+    weights_shared = True
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.learner, Linear):
+            raise TypeError(f"PerAction takes a Linear learner, got {self.learner!r}")
+        checks.size("arms", self.arms)
+
+    @property
+    def dim(self) -> int:
+        return self.learner.dim
+
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[Any, Any]:
+        keys = jax.random.split(key, self.arms)
+        return jax.vmap(lambda k: self.learner.init(k, spread, noise))(keys)
+
+    def center(self, key: Key) -> tuple[Any, Any]:
+        return self.init(key, 0.0)
+
+    def predict(self, shared: Any, member: Any, features: Array) -> Array:
+        checks.features(features, self.dim, rows=self.arms)
+        one = lambda s, m, x: self.learner.predict(s, m, x[None])[0]  # noqa: E731
+        return jax.vmap(one)(shared, member, features)
+
+    def observe(
+        self, key: Key, shared: Any, member: Any, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Any, Any]:
+        checks.index(action.index, self.arms)
+        pick = lambda leaf: leaf[action.index]  # noqa: E731
+        before = jax.tree.map(pick, shared), jax.tree.map(pick, member)
+        after = self.learner.observe(key, before[0], before[1], action, outcome, noise)
+        put = lambda leaf, new: leaf.at[action.index].set(new)  # noqa: E731
+        return jax.tree.map(put, (shared, member), after)
+
+    def draw(self, key: Key, shared: Any, member: Any) -> Any:
+        return jax.vmap(self.learner.draw)(jax.random.split(key, self.arms), shared, member)
