@@ -1,0 +1,157 @@
+"""The appendix's lemmas, inflation, and the perturbations' distributions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import covariance, learn, random_covariance, regression, thetas, updates
+
+import ensemble_sampling as es
+from ensemble_sampling.config import describe
+
+DIM, PERIODS = 3, 15
+
+
+def fixed_sequence():
+    """(learner, mu_t, Sigma_t, data) for one deterministic action sequence."""
+    rng = np.random.default_rng(0)
+    mean, cov = rng.normal(size=DIM), random_covariance(rng, DIM)
+    x, y = rng.normal(size=(PERIODS, DIM)), 2 * rng.normal(size=PERIODS)
+    learner = es.Linear(DIM, 0.8, mean, prior_cov=cov)
+    return learner, *regression(x, y, 0.8, mean, cov), (np.zeros(PERIODS, np.int32), x, y)
+
+
+def whitened(models, mean, cov) -> np.ndarray:
+    """N(0, I) if the models are N(mean, cov)."""
+    return np.linalg.solve(np.linalg.cholesky(cov), (models - mean).T).T
+
+
+@pytest.mark.parametrize(
+    ("perturbation", "inflation"),
+    [(es.Gaussian(), 1.0), (es.Gaussian(), 2.5), (es.Rademacher(), 1.0)],
+    ids=["as in the paper", "inflated", "coin flips"],
+)
+def test_a_large_ensemble_matches_the_posterior_of_a_fixed_action_sequence(perturbation, inflation):
+    """The posterior-match lemma; inflation scales the covariance by its square.
+
+    For M whitened members N(0, I) an entry of the mean has standard deviation 1/sqrt(M), of the
+    second moment 1/sqrt(M) off and sqrt(2/M) on the diagonal. Five of them: each entry fails by
+    chance once in 1.7 million. (Coin flips match two moments; their kurtosis is smaller.)
+    """
+    members = 20_000
+    learner, mean, cov, data = fixed_sequence()
+    ensemble = es.Ensemble(learner, members, perturbation, inflation)
+    _, belief = learn(ensemble, jax.random.key(0), *data)
+    white = whitened(thetas(belief), mean, inflation**2 * cov)
+    assert np.abs(white.mean(axis=0)).max() < 5 / np.sqrt(members)
+    second = white.T @ white / members
+    assert np.abs(second - np.diag(np.diag(second))).max() < 5 / np.sqrt(members)
+    assert np.abs(np.diag(second) - 1).max() < 5 * np.sqrt(2 / members)
+    np.testing.assert_allclose(covariance(learner, belief), cov, rtol=1e-4)  # never inflated
+
+
+def test_members_are_normal_and_independent_of_each_other():
+    """20,000 ensembles of 4 members that saw the same data: members are uncorrelated across
+    ensembles (five standard deviations, 1/sqrt(n)), and so are their squares (2/sqrt(n)); the
+    fourth moment is a normal's 3 (standard deviation sqrt(96/n))."""
+    ensembles = 20_000
+    learner, mean, cov, data = fixed_sequence()
+    ensemble, keys = es.Ensemble(learner, 4), jax.random.split(jax.random.key(1), ensembles)
+    models = jax.jit(jax.vmap(lambda key: learn(ensemble, key, *data)[1][1].value))(keys)
+    white = whitened(np.asarray(models, np.float64).reshape(-1, DIM), mean, cov)
+    flat = white.reshape(ensembles, 4 * DIM)
+    different = np.kron(~np.eye(4, dtype=bool), np.ones((DIM, DIM), bool))
+    assert np.abs(flat.T @ flat / ensembles)[different].max() < 5 / np.sqrt(ensembles)
+    squares = flat**2 - 1
+    assert np.abs(squares.T @ squares / ensembles)[different].max() < 10 / np.sqrt(ensembles)
+    assert np.abs((flat**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / ensembles)
+
+
+@pytest.mark.parametrize("learner", [es.IndependentArms(4), es.Linear(4)], ids=["arms", "linear"])
+def test_with_coupled_noise_the_order_of_the_same_counts_does_not_matter(learner, float64):
+    """The order lemma: outcome and noise belong to (arm, n-th pull), as in a coupled run."""
+    rng, periods = np.random.default_rng(0), 40
+    ensemble, key = es.Ensemble(learner, 5), jax.random.key(0)
+    outcomes = rng.normal(size=(4, periods))
+    order = rng.integers(4, size=periods)
+    start = ensemble.init(key)
+    ends = []
+    for indices in (order, rng.permutation(order), np.sort(order)):
+        pulls = np.array([(indices[:t] == i).sum() for t, i in enumerate(indices)])
+        keys = jax.vmap(lambda n: jax.random.fold_in(key, n))(indices * periods + pulls)
+        seen = (indices, jnp.eye(4)[indices], jnp.asarray(outcomes[indices, pulls]))
+        ends.append(thetas(jax.jit(updates)(ensemble, start, keys, *seen)))
+    assert np.abs(ends[0] - thetas(start)).max() > 0.1
+    np.testing.assert_allclose(ends[1], ends[0], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(ends[2], ends[0], rtol=0, atol=1e-9)
+
+
+def test_uncoupled_noise_depends_on_the_order():
+    ensemble, key = es.Ensemble(es.IndependentArms(2), 5), jax.random.key(0)
+    one, two = (
+        learn(ensemble, key, np.array(i), np.eye(2)[i], np.ones(2))[1] for i in ([0, 1], [1, 0])
+    )
+    assert np.abs(thetas(one) - thetas(two)).max() > 0.1
+
+
+def draws(perturbation, inflation=1.0, n=100_000):
+    noise = perturbation.draw(jax.random.key(0), (n,), inflation)
+    return [None if part is None else np.asarray(part, np.float64) for part in noise]
+
+
+@pytest.mark.parametrize("inflation", [1.0, 3.0])
+@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Rademacher()])
+def test_shifts_have_mean_zero_and_the_inflated_variance(perturbation, inflation):
+    shift, weight = draws(perturbation, inflation)
+    assert weight is None
+    n = len(shift)
+    assert abs(shift.mean()) < 5 * inflation / np.sqrt(n)
+    assert abs(np.mean(shift**2) - inflation**2) < 5 * inflation**2 * np.sqrt(2 / n)
+    if isinstance(perturbation, es.Rademacher):
+        assert set(shift) == {-inflation, inflation}
+
+
+def test_poisson_weights_are_poisson():
+    shift, weight = draws(es.Poisson())
+    assert shift is None
+    n, chance = len(weight), np.exp(-1)
+    for k in range(8):
+        share = (weight == k).mean()
+        assert abs(share - chance) < 5 * np.sqrt(chance / n), f"P(W = {k})"
+        chance /= k + 1
+    assert weight.max() <= 12
+
+
+def test_bernoulli_weights_are_double_or_nothing():
+    shift, weight = draws(es.Bernoulli())
+    assert shift is None
+    assert set(weight) == {0.0, 2.0}
+    assert abs(weight.mean() - 1) < 5 / np.sqrt(len(weight))
+
+
+def test_no_perturbation_leaves_only_the_priors_spread():
+    learner, mean, cov, data = fixed_sequence()
+    ensemble = es.Ensemble(learner, 50, es.Unperturbed())
+    _, belief = learn(ensemble, jax.random.key(0), *data)
+    assert draws(es.Unperturbed()) == [None, None]
+    inside = np.cov(whitened(thetas(belief), mean, cov).T)
+    assert np.linalg.eigvalsh(inside)[-1] < 1  # narrower than the posterior
+
+
+@pytest.mark.parametrize("learner", [es.IndependentArms(3), es.Linear(3)], ids=["arms", "linear"])
+def test_what_members_share_is_stored_once_unless_they_weigh_the_data(learner):
+    key = jax.random.key(0)
+    one, _ = jax.eval_shape(learner.init, key)
+    sizes = lambda tree: [leaf.shape for leaf in jax.tree.leaves(tree)]  # noqa: E731
+    for perturbation, lead in ((es.Gaussian(), ()), (es.Unperturbed(), ()), (es.Poisson(), (7,))):
+        shared, _ = jax.eval_shape(es.Ensemble(learner, 7, perturbation).init, key)
+        assert sizes(shared) == [lead + shape for shape in sizes(one)]
+
+
+def test_ensemble_sampling_is_thompson_sampling_over_an_ensemble():
+    learner = es.IndependentArms(3)
+    made = es.EnsembleSampling(learner, 4, es.Poisson())
+    same = es.ThompsonSampling(es.Ensemble(learner, 4, es.Poisson()))
+    assert describe(made) == describe(same)
+    assert made.label == "4 models"
+    assert es.EnsembleSampling(learner, 1).label == "1 model"

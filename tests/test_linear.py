@@ -1,0 +1,176 @@
+"""Linear learners against the closed forms of Section 3, and over long float32 runs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import covariance, learn, noises, random_covariance, regression, thetas
+
+import ensemble_sampling as es
+from ensemble_sampling.core import Noise
+
+SHIFTS = [es.Gaussian(), es.Rademacher(), es.Unperturbed()]
+WEIGHTS = [es.Poisson(), es.Bernoulli()]
+PROBLEMS, DIM, PERIODS, MEMBERS = 40, 5, 25, 3
+
+
+def problem(kind: str, seed: int):
+    """(learner, prior mean, prior covariance, indices, actions, outcomes), all at random."""
+    rng = np.random.default_rng(seed)
+    noise_std = float(np.exp(rng.uniform(-2, 2)))
+    indices = rng.integers(DIM, size=PERIODS)
+    if kind == "arms":
+        mean, std = float(rng.normal()), float(np.exp(rng.uniform(-1, 1)))
+        learner = es.IndependentArms(DIM, noise_std, mean, std)
+        prior, x = (np.full(DIM, mean), std**2 * np.eye(DIM)), np.eye(DIM)[indices]
+    else:
+        prior = rng.normal(size=DIM), random_covariance(rng, DIM)
+        learner = es.Linear(DIM, noise_std, prior[0], prior_cov=prior[1])
+        x = rng.normal(size=(PERIODS, DIM))
+    y = x @ rng.normal(size=DIM) + noise_std * rng.normal(size=PERIODS)
+    return learner, *prior, indices, x, y
+
+
+@jax.jit
+def learn_with_noise(ensemble, key, indices, x, y):
+    return *learn(ensemble, key, indices, x, y), *noises(ensemble, key, len(y))
+
+
+def check_members(kind, perturbation, tolerance):
+    """`tolerance` is per unit of sqrt(condition number), the most an orthogonal method loses."""
+    for seed in range(PROBLEMS):
+        learner, _, cov, indices, x, y = problem(kind, seed)
+        inflation = 1.0 if perturbation.reweights else 1.5
+        ensemble = es.Ensemble(learner, MEMBERS, perturbation, inflation)
+        key = jax.random.key(seed)
+        start, end, shifts, weights = learn_with_noise(ensemble, key, indices, x, y)
+        condition = np.linalg.cond(cov @ (np.linalg.inv(cov) + x.T @ x / learner.noise_std**2))
+        for m, theta0 in enumerate(thetas(start)):
+            seen = y + learner.noise_std * np.asarray(shifts, np.float64)[:, m]
+            want, _ = regression(x, seen, learner.noise_std, theta0, cov, weights[:, m])
+            atol = tolerance * np.sqrt(condition) * (1 + np.abs([want, theta0]).max())
+            np.testing.assert_allclose(thetas(end)[m], want, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("perturbation", SHIFTS + WEIGHTS, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("kind", ["linear", "arms"])
+def test_every_member_is_the_closed_form_minimiser_in_float64(kind, perturbation, float64):
+    check_members(kind, perturbation, 1e-10)  # condition numbers below 100: 1e-9 or better
+
+
+@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson()], ids=["shift", "weight"])
+@pytest.mark.parametrize("kind", ["linear", "arms"])
+def test_every_member_is_the_minimiser_within_float32_rounding(kind, perturbation):
+    check_members(kind, perturbation, 10 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("kind", ["linear", "arms"])
+def test_exact_is_batch_bayesian_regression(kind, float64):
+    for seed in range(PROBLEMS):
+        learner, mean, cov, indices, x, y = problem(kind, seed)
+        want_mean, want_cov = regression(x, y, learner.noise_std, mean, cov)
+        _, belief = learn(es.Exact(learner), jax.random.key(0), indices, x, y)
+        scale = 1 + np.abs([want_mean, mean]).max()
+        np.testing.assert_allclose(thetas(belief), want_mean, rtol=0, atol=1e-9 * scale)
+        have_cov = covariance(learner, belief)
+        np.testing.assert_allclose(have_cov, want_cov, rtol=0, atol=1e-9 * np.abs(cov).max())
+
+
+def test_draws_of_the_exact_posterior_have_its_mean_and_covariance():
+    learner, mean, cov, indices, x, y = problem("linear", 3)
+    want_mean, want_cov = regression(x, y, learner.noise_std, mean, cov)
+    exact, draws = es.Exact(learner), 20_000
+    _, belief = learn(exact, jax.random.key(0), indices, x, y)
+    values = exact.values(jax.random.key(1), belief, jnp.eye(DIM), draws)
+    white = np.linalg.solve(np.linalg.cholesky(want_cov), (np.asarray(values) - want_mean).T)
+    # Whitened draws are N(0, I): a mean has standard deviation 1/sqrt(n), a second moment at
+    # most sqrt(2/n); five of them leave a false alarm below 1e-5 over all entries.
+    assert np.abs(white.mean(axis=1)).max() < 5 / np.sqrt(draws)
+    assert np.abs(white @ white.T / draws - np.eye(DIM)).max() < 5 * np.sqrt(2 / draws)
+
+
+def test_independent_arms_are_a_linear_model_with_one_feature_per_arm(float64):
+    arms, rng = 4, np.random.default_rng(0)
+    learners = (es.IndependentArms(arms, 0.7, 0.3, 2.0), es.Linear(arms, 0.7, 0.3, prior_std=2.0))
+    indices, y = rng.integers(arms, size=50), rng.normal(size=50)
+    one, two = (
+        learn(es.Ensemble(learner, 6), jax.random.key(0), indices, np.eye(arms)[indices], y)[1]
+        for learner in learners
+    )
+    np.testing.assert_allclose(thetas(one), thetas(two), atol=1e-12)
+
+
+@pytest.mark.parametrize("noise_std", [1.0, 1e-2], ids=["variance 1", "variance 1e-4"])
+@pytest.mark.parametrize("jitter", [None, 0.1, 1e-3], ids=["iid", "correlated", "nearly equal"])
+def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, jitter):
+    """Actions are iid, or one common direction plus `jitter`, so that they correlate to
+    1 / (1 + 20 jitter^2): 0.83 and 0.99998. Observed here: 3e-5 at worst."""
+    dim, periods = 20, 200_000
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(periods, dim))
+    if jitter is not None:
+        x = rng.normal(size=(periods, 1)) / np.sqrt(dim) + jitter * x
+    x = x.astype(np.float32)
+    y = (x @ rng.normal(size=dim) + noise_std * rng.normal(size=periods)).astype(np.float32)
+    learner = es.Linear(dim, noise_std)
+
+    def step(belief, seen):
+        action = es.Action(jnp.int32(0), seen[0])
+        return learner.observe(jax.random.key(0), *belief, action, seen[1], Noise()), None
+
+    start = learner.center(jax.random.key(0))
+    belief, _ = jax.jit(lambda *seen: jax.lax.scan(step, start, seen))(x, y)
+    have_mean, have_cov = thetas(belief), covariance(learner, belief)
+    want_mean, want_cov = regression(x, y, noise_std, np.zeros(dim), np.eye(dim))
+
+    assert (have_cov == have_cov.T).all()
+    assert np.linalg.eigvalsh(have_cov)[0] > 0
+    assert np.linalg.norm(have_mean - want_mean) < 0.01 * np.linalg.norm(want_mean)
+    assert np.linalg.norm(have_cov - want_cov) < 0.01 * np.linalg.norm(want_cov)
+    # In every direction, also those the norm does not see: variances relative to float64's,
+    # and the mean's error in units of the posterior's width.
+    root = np.linalg.cholesky(want_cov)
+    white = np.linalg.solve(root, np.linalg.solve(root, have_cov).T)
+    assert np.abs(np.linalg.eigvalsh(white) - 1).max() < 0.01
+    assert np.linalg.norm(np.linalg.solve(root, have_mean - want_mean)) < 0.1
+
+
+def test_an_arm_pulled_200_000_times_keeps_its_float32_mean():
+    learner, pulls = es.IndependentArms(3, noise_std=1.0, prior_mean=5.0), 200_000
+    y = (100 + np.random.default_rng(0).normal(size=pulls)).astype(np.float32)
+    x = np.broadcast_to(np.eye(3)[1], (pulls, 3))
+    _, belief = learn(es.Exact(learner), jax.random.key(0), np.ones(pulls, np.int32), x, y)
+    want = (5 + y.astype(np.float64).sum()) / (1 + pulls)
+    width = 1 / np.sqrt(1 + pulls)
+    np.testing.assert_allclose(thetas(belief), [5, want, 5], rtol=0, atol=width)
+    np.testing.assert_allclose(covariance(learner, belief)[1, 1], width**2, rtol=0.01)
+
+
+def test_an_update_touches_one_arm_only():
+    learner, key = es.IndependentArms(1000), jax.random.key(0)
+    ensemble = es.Ensemble(learner, 7)
+    before = ensemble.init(key)
+    after = ensemble.update(key, before, es.Action(jnp.int32(3), jnp.zeros(1)), jnp.float32(2.0))
+    rest = np.arange(1000) != 3
+    assert (thetas(after)[:, rest] == thetas(before)[:, rest]).all()
+    assert (thetas(after)[:, 3] != thetas(before)[:, 3]).all()
+
+
+@pytest.mark.parametrize(
+    ("learner", "floats"),
+    [(es.IndependentArms(1000), 50), (es.Linear(50), 4 * 50**2 + 4 * 50 * 300)],
+    ids=["arms: O(members)", "linear: O(d^2 + d members)"],
+)
+def test_the_cost_of_an_update_is_what_is_promised(learner, floats):
+    """No intermediate array larger than the promise; only the state itself may be."""
+    ensemble, key = es.Ensemble(learner, 300), jax.random.key(0)
+    belief = jax.eval_shape(ensemble.init, key)
+    width = getattr(learner, "dim", 1)
+
+    def update(key, belief, index, x, y):
+        return ensemble.update(key, belief, es.Action(index, x), y)
+
+    shapes = (jax.ShapeDtypeStruct(s, t) for s, t in (((), int), ((width,), float), ((), float)))
+    cost = jax.jit(update, donate_argnums=1).lower(key, belief, *shapes).cost_analysis()
+    # 300 normals cost some 100 operations each; a pass over 300 x 1000 or 300 x 50^2 costs more.
+    assert cost["flops"] < 300 * 200 + 4 * floats
