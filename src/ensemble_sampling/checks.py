@@ -12,7 +12,7 @@ import numpy as np
 from .core import Key
 
 
-def _known(value: Any) -> bool:
+def known(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
@@ -31,7 +31,7 @@ def scalar(
     name: str, value: Any, above: float | None = None, low: float = -np.inf, high: float = np.inf
 ) -> Any:
     """A finite real number, in [low, high] and above `above`."""
-    if not _known(value):
+    if not known(value):
         return value
     array = np.asarray(value)
     if array.shape != () or array.dtype.kind not in "fiu" or isinstance(value, bool):
@@ -53,7 +53,7 @@ def positive(name: str, value: Any) -> Any:
 
 def array(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
     """A finite real array of the given shape; None in `shape` fits any size of at least 1."""
-    if _known(value):
+    if known(value):
         try:
             value = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -75,7 +75,7 @@ def array(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
 def covariance_root(name: str, value: Any, dim: int) -> Any:
     """The lower Cholesky factor of a symmetric positive definite matrix."""
     value = array(name, value, (dim, dim))
-    if not _known(value):
+    if not known(value):
         return jax.numpy.linalg.cholesky(value)
     scale = np.abs(value).max(initial=0.0)
     gap = np.abs(value - value.T).max(initial=0.0)
@@ -105,7 +105,7 @@ def available(value: Any, rows: int) -> Any:
         return None
     if tuple(np.shape(value)) != (rows,):
         raise ValueError(f"available must have shape ({rows},), got {tuple(np.shape(value))}")
-    if not _known(value):
+    if not known(value):
         return value
     value = np.asarray(value)
     if value.dtype != bool:
@@ -117,13 +117,13 @@ def available(value: Any, rows: int) -> Any:
 
 def index(value: Any, rows: int) -> None:
     """The position of one of `rows` actions; JAX would drop or clamp any other silently."""
-    if _known(value) and not 0 <= int(value) < rows:
+    if known(value) and not 0 <= int(value) < rows:
         raise ValueError(f"the action's index must be between 0 and {rows - 1}, got {int(value)}")
 
 
 def outcome(value: Any) -> Any:
     """An outcome whose numbers, where already known, are finite."""
-    if not _known(value):
+    if not known(value):
         return value
     try:
         numbers = np.asarray(value, dtype=np.float64)

@@ -18,7 +18,7 @@ Model = Callable[[Array], Array]
 class Action(NamedTuple):
     """The chosen action: its position in the offer, and the features that describe it."""
 
-    index: Array
+    index: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     features: Array
 
 

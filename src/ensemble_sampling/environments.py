@@ -78,10 +78,11 @@ class LinearBandit(eqx.Module):
         actions: Any = on_sphere,
         fresh: bool = False,
     ):
+        drawn: Any = actions
         if callable(actions):
             if dim is None or arms is None:
                 raise ValueError("give dim and arms, or the actions themselves as an array")
-            self.actions, self.draw_actions = None, actions
+            self.actions, self.draw_actions = None, drawn
         else:
             self.actions = checks.array("actions", actions, (None, None))
             self.draw_actions = on_sphere

@@ -10,6 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..core import Action, Key, Noise
+from ..rewards import Reward, checked
 
 
 class Sum(NamedTuple):
@@ -69,7 +70,7 @@ class IndependentArms(eqx.Module):
     def predict(self, shared: Array, member: Array, features: Array) -> Array:
         if features.shape[0] != self.arms:
             raise ValueError(
-                f"IndependentArms has {self.arms} arms, but {features.shape[0]} actions are on offer"
+                f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
             )
         return member
 
@@ -98,12 +99,17 @@ class Linear(eqx.Module):
     symmetric and positive definite by construction, O(d^2), and draws need no factorisation.
     With v = A'x, s = noise_std^2 + v'v and gain k = A v / s, every member moves by
     k (y + noise - x'theta) and A loses k v' / (1 + noise_std / sqrt(s)).
+
+    With `outcomes` the model predicts a vector, one theta for each entry with the same prior, and
+    the known `reward` scores it.
     """
 
     dim: int = eqx.field(static=True)
     noise_std: float
     prior_mean: Any
     prior_root: Any
+    outcomes: int | None = eqx.field(static=True)
+    reward: Reward | None
     weights_shared = True
 
     def __init__(
@@ -113,30 +119,47 @@ class Linear(eqx.Module):
         prior_mean: Any = 0.0,
         prior_std: float | None = None,
         prior_cov: Any = None,
+        outcomes: int | None = None,
+        reward: Any = None,
     ):
         self.dim = checks.size("dim", dim)
         self.noise_std = checks.positive("noise_std", noise_std)
         self.prior_mean, self.prior_root = gaussian_prior(dim, prior_mean, prior_std, prior_cov)
+        self.outcomes = outcomes
+        self.reward = checked(reward, outcomes)
+
+    @property
+    def _outcome_shape(self) -> tuple[int, ...]:
+        return () if self.outcomes is None else (self.outcomes,)
+
+    def _spread(self, key: Key, root: Array) -> Array:
+        """A draw from N(0, root root') for every entry of the outcome."""
+        return root @ jax.random.normal(key, (self.dim, *self._outcome_shape))
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[Sum, Sum]:
         root = jnp.asarray(self.prior_root, float)
-        theta = self.prior_mean + spread * root @ jax.random.normal(key, (self.dim,))
-        return Sum.of(root), Sum.of(theta)
+        mean = jnp.asarray(self.prior_mean, float).reshape(
+            self.dim, *(1 for _ in self._outcome_shape)
+        )
+        return Sum.of(root), Sum.of(mean + spread * self._spread(key, root))
 
     def center(self, key: Key) -> tuple[Sum, Sum]:
         return self.init(key, 0.0)
 
     def predict(self, shared: Sum, member: Sum, features: Array) -> Array:
         checks.features(features, self.dim)
-        return features @ member.value
+        mean = features @ member.value
+        return mean if self.reward is None else self.reward.expected(mean, self.noise_std)
 
     def observe(
         self, key: Key, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
     ) -> tuple[Sum, Sum]:
-        if jnp.shape(outcome) != ():
-            raise ValueError(f"Linear learns a single number, got shape {jnp.shape(outcome)}")
+        if jnp.shape(outcome) != self._outcome_shape:
+            raise ValueError(
+                f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
+            )
         checks.array("the action's features", action.features, (self.dim,))
         x = action.features
         target = _perturbed(outcome, noise, self.noise_std)
@@ -147,10 +170,10 @@ class Linear(eqx.Module):
         gain = shared.value @ v / s
         shrink = gain / (1 + self.noise_std * jax.lax.rsqrt(s))
         surprise = target - x @ member.value
-        return shared.add(-jnp.outer(shrink, v)), member.add(gain * surprise)
+        return shared.add(-jnp.outer(shrink, v)), member.add(jnp.multiply.outer(gain, surprise))
 
     def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
-        return Sum.of(member.value + shared.value @ jax.random.normal(key, (self.dim,)))
+        return Sum.of(member.value + self._spread(key, shared.value))
 
 
 def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[Any, Any]:

@@ -104,6 +104,10 @@ class _Draw(eqx.Module):
         return self.function(key)
 
 
+def _is_configuration(make: Any) -> bool:
+    return isinstance(make, eqx.Module)
+
+
 class Loss(Protocol):
     """How an output is compared with a target, as twice a negative log-likelihood."""
 
@@ -169,19 +173,28 @@ class History(NamedTuple):
 
     features: Array
     outcomes: Array
-    index: Array | None
-    count: Array
+    chosen: Array | None
+    seen: Array
 
 
 class Member(NamedTuple):
-    """One network: where it is, where it started, how strongly it is pulled back there."""
+    """One network: where it is, where it started, how strongly it is pulled back there.
+
+    A network that is not `healthy` has diverged: its start acts in its place, and its next
+    update begins there, to learn again from the history.
+    """
 
     model: Any
     start: Any
     pull: Array
     optimizer: Any
     noise: Noise
+    healthy: Array
     diverged: Array
+
+    @property
+    def living(self) -> Any:
+        return jax.tree.map(lambda now, then: jnp.where(self.healthy, now, then), *self[:2])
 
 
 class Network(eqx.Module):
@@ -194,7 +207,8 @@ class Network(eqx.Module):
     the paper's loss of Section 5.2 divided by n, with theta_0 the member's own prior draw. A
     single best model starts at `make.center(key)` where there is one, else at a draw, and is
     pulled to zero. Batches are drawn with replacement from the history and shared by all members,
-    whose inputs are then one matrix product; each member has its own targets.
+    whose inputs are then one matrix product; each member has its own targets. `batch=None` takes
+    the whole history in every step.
 
     make: key -> Equinox module taking features (dim,) to an output like the outcome.
     capacity: how many observations are kept; what happens beyond is `history`'s business.
@@ -210,7 +224,7 @@ class Network(eqx.Module):
     prior_std: float
     learning_rate: float
     steps: int = eqx.field(static=True)
-    batch: int = eqx.field(static=True)
+    batch: int | None = eqx.field(static=True)
     optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
     loss: Loss
     history: Window | Reservoir
@@ -231,7 +245,7 @@ class Network(eqx.Module):
         *,
         learning_rate: float = 0.1,
         steps: int = 3,
-        batch: int = 64,
+        batch: int | None = 64,
         optimizer: Callable[[Any], optax.GradientTransformation] = optax.sgd,
         loss: Loss | None = None,
         history: Window | Reservoir | None = None,
@@ -241,14 +255,14 @@ class Network(eqx.Module):
         dropout: float | None = None,
         readout: Readout = true_gradient,
     ):
-        self.make = make if isinstance(make, eqx.Module) else _Draw(make)
+        self.make = make if _is_configuration(make) else _Draw(make)
         self.dim = checks.size("dim", dim)
         self.capacity = checks.size("capacity", capacity)
         self.noise_std = checks.positive("noise_std", noise_std)
         self.prior_std = checks.positive("prior_std", prior_std)
         self.learning_rate = checks.positive("learning_rate", learning_rate)
         self.steps = checks.size("steps", steps)
-        self.batch = checks.size("batch", batch)
+        self.batch = None if batch is None else checks.size("batch", batch)
         self.optimizer = optimizer
         self.loss = SquaredError() if loss is None else loss
         self.history = Window() if history is None else history
@@ -298,10 +312,9 @@ class Network(eqx.Module):
         zero = jnp.zeros((), jnp.int32)
         history = History(jnp.zeros((self.capacity, self.dim)), jnp.zeros(room), index, zero)
         state = self.optimizer(self.learning_rate).init(parameters)
-        member = Member(
-            parameters, parameters, jnp.asarray(pull, float), state, Noise(shift, weight), zero
-        )
-        return history, member
+        noise, healthy = Noise(shift, weight), jnp.array(True)
+        pulled = jnp.asarray(pull, float)
+        return history, Member(parameters, parameters, pulled, state, noise, healthy, zero)
 
     def _module(self, parameters: Any) -> Any:
         # What is not a parameter (activation functions, sizes) is the same for every draw.
@@ -312,9 +325,9 @@ class Network(eqx.Module):
         )
         return eqx.combine(parameters, fixed)
 
-    def outputs(self, member: Member, features: Array, keys: Key | None = None) -> Array:
+    def outputs(self, parameters: Any, features: Array, keys: Key | None = None) -> Array:
         """The network's raw outputs for rows of features, masked where keys are given."""
-        module = self._module(member.model)
+        module = self._module(parameters)
         if keys is None:
             return jax.vmap(module)(features)
         if hasattr(module, "masked"):
@@ -334,8 +347,8 @@ class Network(eqx.Module):
         checks.features(features, self.dim, self.arms)
         if self.arms is not None:
             keys = None if keys is None else keys[:1]
-            return self.loss.mean(self.outputs(member, features[:1], keys)[0])
-        mean = self.loss.mean(self.outputs(member, features, keys))
+            return self.loss.mean(self.outputs(member.living, features[:1], keys)[0])
+        mean = self.loss.mean(self.outputs(member.living, features, keys))
         return mean if self.reward is None else self.reward.expected(mean, self.noise_std)
 
     def observe(
@@ -352,40 +365,53 @@ class Network(eqx.Module):
                 f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
             )
         slot_key, batch_key, mask_key = jax.random.split(key, 3)
-        slot, kept = self.history.slot(slot_key, shared.count, self.capacity)
+        slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
         put = lambda array, new: array.at[slot].set(jnp.where(kept, new, array[slot]))  # noqa: E731
         history = History(
             put(shared.features, action.features),
             put(shared.outcomes, outcome),
-            None if shared.index is None else put(shared.index, action.index),
-            shared.count + 1,
+            None if shared.chosen is None else put(shared.chosen, action.index),
+            shared.seen + 1,
         )
         member = member._replace(noise=jax.tree.map(put, member.noise, noise))
-        held = jnp.minimum(history.count, self.capacity)
-        rows = jax.random.randint(batch_key, (self.steps, self.batch), 0, held)
-        size = self.history.effective(history.count, self.capacity)
+        held = jnp.minimum(history.seen, self.capacity)
+        size = self.history.effective(history.seen, self.capacity)
+        if self.batch is None:
+            rows = jnp.broadcast_to(jnp.arange(self.capacity), (self.steps, self.capacity))
+            use = (rows[0] < held) * (self.capacity / held)
+        else:
+            rows = jax.random.randint(batch_key, (self.steps, self.batch), 0, held)
+            use = None
         for i in range(self.steps):
             keys = None
             if self.dropout is not None:
-                keys = jax.random.split(jax.random.fold_in(mask_key, i), self.batch)
-            member = self._step(history, member, rows[i], size, keys)
-        return history, self._revive(member)
+                keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[1])
+            member = self._step(history, member, rows[i], use, size, keys)
+        return history, self._examine(member)
 
     def _step(
-        self, history: History, member: Member, rows: Array, size: Array, keys: Key | None
+        self,
+        history: History,
+        member: Member,
+        rows: Array,
+        use: Array | None,
+        size: Array,
+        keys: Key | None,
     ) -> Member:
-        """One gradient step on the batch `rows` of the history."""
+        """One gradient step on the batch `rows` of the history, weighed by `use`."""
         targets = history.outcomes[rows]
         if member.noise.shift is not None:
             targets = targets + self.noise_std * member.noise.shift[rows]
 
         def loss(model: Any) -> Array:
-            outputs = self.outputs(member._replace(model=model), history.features[rows], keys)
-            if history.index is not None:
-                outputs = jnp.take_along_axis(outputs, history.index[rows, None], axis=1)[:, 0]
+            outputs = self.outputs(model, history.features[rows], keys)
+            if history.chosen is not None:
+                outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
             each = jax.vmap(lambda o, y: self.loss(o, y, self.noise_std))(outputs, targets)
             if member.noise.weight is not None:
                 each = each * member.noise.weight[rows]
+            if use is not None:
+                each = each * use
             return each.mean()
 
         # The pull's gradient is written out: it is one fused pass over the weights this way.
@@ -397,19 +423,18 @@ class Network(eqx.Module):
         )
         optimizer = self.optimizer(self.learning_rate)
         updates, state = optimizer.update(gradient, member.optimizer, member.model)
-        return member._replace(model=optax.apply_updates(member.model, updates), optimizer=state)
+        # Putting a diverged network back here, not where it is noticed, saves a pass over all
+        # weights: this one reads them anyway.
+        revive = lambda now, then: jnp.where(member.healthy, now, then)  # noqa: E731
+        model = jax.tree.map(revive, optax.apply_updates(member.model, updates), member.start)
+        state = jax.tree.map(revive, state, optimizer.init(member.start))
+        return member._replace(model=model, optimizer=state, healthy=jnp.array(True))
 
-    def _revive(self, member: Member) -> Member:
-        """Put a network that blew up back to its start, to learn again from the history."""
+    def _examine(self, member: Member) -> Member:
+        """Notice a network that blew up."""
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(member.model)]
         healthy = jnp.all(jnp.stack(finite))
-        fresh = self.optimizer(self.learning_rate).init(member.start)
-        choose = lambda now, then: jnp.where(healthy, now, then)  # noqa: E731
-        return member._replace(
-            model=jax.tree.map(choose, member.model, member.start),
-            optimizer=jax.tree.map(choose, member.optimizer, fresh),
-            diverged=member.diverged + ~healthy,
-        )
+        return member._replace(healthy=healthy, diverged=member.diverged + ~healthy)
 
     def diverged(self, member: Member) -> Array:
         """How often the network had to be put back to its start."""

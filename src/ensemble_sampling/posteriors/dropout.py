@@ -51,7 +51,8 @@ class Dropout(eqx.Module):
         return self.learner.predict_masked(belief[1], features, keys)
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        return self.learner.observe(key, *belief, action, outcome, Noise())
+        shared, model = belief
+        return self.learner.observe(key, shared, model, action, outcome, Noise())
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))

@@ -86,8 +86,7 @@ class Ensemble(eqx.Module):
         checks.part("perturbation", self.perturbation, "draw")
         checks.size("members", self.members)
         checks.positive("inflation", self.inflation)
-        known = not isinstance(self.inflation, jax.core.Tracer)
-        if self.perturbation.reweights and known and self.inflation != 1.0:
+        if self.perturbation.reweights and checks.known(self.inflation) and self.inflation != 1.0:
             raise ValueError(
                 f"inflation must be 1 with the {type(self.perturbation).__name__} bootstrap, whose "
                 f"weights cannot be scaled, got {self.inflation:g}"
@@ -128,11 +127,13 @@ class Ensemble(eqx.Module):
         observe = jax.vmap(
             self.learner.observe, in_axes=(None, axis, 0, None, None, 0), out_axes=(axis, 0)
         )
-        return observe(learn_key, *belief, action, outcome, noise)
+        shared, members = belief
+        return observe(learn_key, shared, members, action, outcome, noise)
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         predict = jax.vmap(self.learner.predict, in_axes=(self._shared_axis, 0, None))
-        return predict(*belief, features)
+        shared, members = belief
+        return predict(shared, members, features)
 
     def diverged(self, belief: Any) -> Array:
         """How often members had to be put back to their prior draw."""

@@ -33,7 +33,8 @@ class Exact(eqx.Module):
         return eqx.Partial(self.learner.predict, shared, self.learner.draw(key, shared, mean))
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        return self.learner.observe(key, *belief, action, outcome, Noise())
+        shared, model = belief
+        return self.learner.observe(key, shared, model, action, outcome, Noise())
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))

@@ -29,10 +29,12 @@ class Point(eqx.Module):
         return eqx.Partial(self.learner.predict, *belief)
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        return self.learner.observe(key, *belief, action, outcome, Noise())
+        shared, model = belief
+        return self.learner.observe(key, shared, model, action, outcome, Noise())
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        return self.learner.predict(*belief, features)[None]
+        shared, model = belief
+        return self.learner.predict(shared, model, features)[None]
 
     def diverged(self, belief: Any) -> Array:
         """How often the model had to be put back to its start."""

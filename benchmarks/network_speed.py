@@ -1,0 +1,116 @@
+"""How fast a network ensemble learns: against a plain NumPy loop, and over a long life.
+
+    python benchmarks/network_speed.py numpy     two CPU cores: ratio to a per-member loop
+    python benchmarks/network_speed.py gpu       30 members, 1,000 realizations, 1,000 periods
+    python benchmarks/network_speed.py constant  time and memory per update, early and late
+"""
+
+import statistics
+import sys
+import time
+
+import jax
+import numpy as np
+
+import ensemble_sampling as es
+
+DIM, HIDDEN, ARMS, NOISE_STD, BATCH, STEPS, RATE = 100, 50, 100, 10.0, 64, 3, 0.1
+
+
+def learner(capacity: int) -> es.Network:
+    return es.Network(es.GaussianMLP(DIM, (HIDDEN,)), DIM, capacity, NOISE_STD, batch=BATCH)
+
+
+def numpy_loop(members: int, periods: int, rng: np.random.Generator) -> np.ndarray:
+    """One realization of Section 5.2, model by model, as one would first write it."""
+    actions = rng.uniform(-1, 1, (ARMS, DIM))
+    actions[:, -1] = 1
+    w1, w2 = rng.normal(size=(HIDDEN, DIM)), rng.normal(size=HIDDEN)
+    means = np.maximum(0, actions @ w1.T) @ w2
+    start1, start2 = rng.normal(size=(members, HIDDEN, DIM)), rng.normal(size=(members, HIDDEN))
+    model1, model2 = start1.copy(), start2.copy()
+    inputs, targets = np.zeros((periods, DIM)), np.zeros((members, periods))
+    regret = np.zeros(periods)
+    for t in range(periods):
+        m = rng.integers(members)
+        hidden = actions @ model1[m].T
+        a = int(np.argmax(np.maximum(0.01 * hidden, hidden) @ model2[m]))
+        regret[t] = means.max() - means[a]
+        inputs[t] = actions[a]
+        outcome = means[a] + NOISE_STD * rng.normal()
+        for m in range(members):
+            targets[m, t] = outcome + NOISE_STD * rng.normal()
+            for _ in range(STEPS):
+                rows = rng.integers(t + 1, size=BATCH)
+                x, y = inputs[rows], targets[m, rows]
+                before = x @ model1[m].T
+                hidden = np.maximum(0.01 * before, before)
+                error = 2 * (hidden @ model2[m] - y) / NOISE_STD**2 / BATCH
+                back = error[:, None] * model2[m] * np.where(before >= 0, 1, 0.01)
+                model2[m] -= RATE * (error @ hidden + 2 * (model2[m] - start2[m]) / (t + 1))
+                model1[m] -= RATE * (back.T @ x + 2 * (model1[m] - start1[m]) / (t + 1))
+    return regret
+
+
+def against_numpy(members: int = 10, realizations: int = 8, periods: int = 200) -> None:
+    agent = es.EnsembleSampling(learner(periods), members)
+    run = lambda seed: es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)  # noqa: E731
+    run(0)
+    loops, ours = [], []
+    for repeat in range(5):
+        began = time.perf_counter()
+        for r in range(realizations):
+            numpy_loop(members, periods, np.random.default_rng([repeat, r]))
+        loops.append(time.perf_counter() - began)
+        ours.append(run(repeat).seconds)
+    ratio = statistics.median(loops) / statistics.median(ours)
+    print(
+        f"{members} members, {realizations} realizations, {periods} periods, medians of 5: "
+        f"NumPy loop {statistics.median(loops):.2f} s, ours {statistics.median(ours):.2f} s, "
+        f"ratio {ratio:.1f}"
+    )
+
+
+def on_gpu(members: int = 30, realizations: int = 1000, periods: int = 1000) -> None:
+    agent = es.EnsembleSampling(learner(periods), members)
+    seconds = []
+    for seed in range(4):
+        result = es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)
+        seconds.append(result.seconds)
+        print(f"{jax.devices()[0].device_kind}: {result.seconds:.2f} s, diverged {result.diverged}")
+    print(f"first (with compilation) {seconds[0]:.2f} s, then median {np.median(seconds[1:]):.2f} s")
+
+
+def constant_cost(members: int = 10, capacity: int = 500) -> None:
+    agent = es.EnsembleSampling(learner(capacity), members)
+    features = jax.random.normal(jax.random.key(0), (100, DIM))
+
+    @jax.jit
+    def hundred(state, t):
+        def one(state, key):
+            i = jax.random.randint(key, (), 0, 100)
+            y = jax.random.normal(key)
+            return agent.update(key, state, es.Action(i, features[i]), y), None
+
+        return jax.lax.scan(one, state, jax.random.split(jax.random.key(t), 100))[0]
+
+    state = agent.init(jax.random.key(1))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state) if hasattr(leaf, "nbytes"))
+    times = {}
+    for t in range(0, 100_000, 100):
+        began = time.perf_counter()
+        state = jax.block_until_ready(hundred(state, t))
+        times[t] = (time.perf_counter() - began) / 100
+    early = statistics.median(times[t] for t in range(1000, 6000, 100))
+    late = statistics.median(times[t] for t in range(95_000, 100_000, 100))
+    after = sum(leaf.nbytes for leaf in jax.tree.leaves(state) if hasattr(leaf, "nbytes"))
+    print(
+        f"per update: {early * 1e6:.0f} us after 1,000, {late * 1e6:.0f} us after 100,000 "
+        f"(ratio {late / early:.3f}); state {size:,} bytes at first, {after:,} at the end"
+    )
+
+
+if __name__ == "__main__":
+    {"numpy": against_numpy, "gpu": on_gpu, "constant": constant_cost}[
+        sys.argv[1] if len(sys.argv) > 1 else "numpy"
+    ]()
