@@ -8,12 +8,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from .core import Key
 
 
 def known(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def size(name: str, value: Any, least: int = 1, below: int | None = None) -> int:
