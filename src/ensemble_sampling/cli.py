@@ -1,0 +1,94 @@
+"""The command line: reproduce the paper, and rebuild its report."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Ensemble sampling: Thompson sampling for any model.",
+)
+
+
+class Scale(StrEnum):
+    laptop = "laptop"
+    paper = "paper"
+
+
+def _warn(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+@app.command()
+def reproduce(
+    panels: Annotated[
+        list[str] | None,
+        typer.Argument(help="1a 1b 2a 2b 3a 3b 3c 3d, whole figures 1 2 3, or all (the default)."),
+    ] = None,
+    scale: Annotated[
+        Scale, typer.Option(help="The published number of realizations, or what two cores manage.")
+    ] = Scale.laptop,
+    realizations: Annotated[
+        int | None, typer.Option(help="This many realizations instead, for every panel.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where results and report go.")] = Path("reproduction"),
+    force: Annotated[
+        bool, typer.Option("--force", help="Run panels again whose results are there.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option(help="Draw figures and write the report, or only save the results.")
+    ] = True,
+) -> None:
+    """Run the paper's experiments; interrupted, it goes on where it stopped."""
+    from . import report as reporting
+    from . import reproduce as running
+
+    began = time.perf_counter()
+    with _told():
+        running.reproduce(
+            panels or (),
+            scale.value,
+            realizations,
+            seed,
+            out,
+            force=force,
+            say=_warn,
+            finished=(lambda panel: reporting.draw(out, panel)) if report else lambda panel: None,
+        )
+        written = reporting.build(out, _warn) if report else out
+    typer.echo(f"{written} after {time.perf_counter() - began:.0f} s")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder with results.", metavar="DIR")],
+) -> None:
+    """Rebuild figures and report from saved results, without running anything."""
+    from . import report as reporting
+
+    with _told():
+        typer.echo(str(reporting.build(folder, _warn)))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What was asked wrongly is said in a sentence, not in a traceback."""
+    try:
+        yield
+    except ValueError as error:
+        _warn(f"error: {error}")
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        _warn("interrupted; the same command goes on from here")
+        raise typer.Exit(130) from error
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,49 @@
+"""Figure 2: a bandit whose mean rewards are a single neuron's output (Section 5.2)."""
+
+from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy
+from ..environments import NeuronBandit
+from ..learners.network import GaussianMLP, Network
+from .declare import Curves, Figure
+
+PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0
+
+environment = NeuronBandit(dim=100, arms=100, noise_std=NOISE_STD, prior_std=PRIOR_STD)
+learner = Network(
+    GaussianMLP(dim=100, hidden=(), prior_std=PRIOR_STD, squash=True),
+    dim=100,
+    capacity=PERIODS,
+    noise_std=NOISE_STD,
+    prior_std=PRIOR_STD,
+    learning_rate=0.1,
+)
+schedules = (*map(Constant, (0.05, 0.1, 0.2)), *map(Annealed, (50, 150, 300)))
+
+GREEDY = Curves(
+    name="2a",
+    title="ε-greedy",
+    environment=environment,
+    agents=tuple(EpsilonGreedy(learner, schedule) for schedule in schedules),
+    periods=PERIODS,
+    realizations=1_000,
+    laptop=200,
+    effort=0.5,
+)
+
+ENSEMBLES = Curves(
+    name="2b",
+    title="Ensemble sampling",
+    environment=environment,
+    agents=tuple(EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
+    periods=PERIODS,
+    realizations=1_000,
+    laptop=100,
+    effort=1.0,
+)
+
+FIGURE = Figure(
+    2,
+    "single-neuron bandit",
+    "(a) ε-greedy and (b) ensemble sampling applied to a bandit whose mean rewards are a single "
+    "neuron's output.",
+    (GREEDY, ENSEMBLES),
+)

@@ -1,0 +1,121 @@
+"""Results -> the paper's figures. Readable in greyscale: every curve has its own mark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from .experiments import Curves, Figure, Sizes
+
+# Okabe and Ito's colours, told apart by colour-blind readers, with a mark for greyscale.
+STYLES = (
+    ("#000000", "o"),
+    ("#0072B2", "s"),
+    ("#D55E00", "^"),
+    ("#009E73", "D"),
+    ("#CC79A7", "v"),
+    ("#E69F00", "P"),
+)
+FONT: Any = {"font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.hashsalt": "figure"}
+
+
+def draw(figure: Figure, results: Mapping[str, Mapping[str, Any]]) -> Canvas:
+    """The figure's panels, laid out as in the paper; a panel without results stays empty."""
+    rows = -(-len(figure.panels) // 2)
+    with mpl.rc_context(FONT):
+        canvas = Canvas(figsize=(9.0, 3.5 * rows), layout="constrained")
+        axes = canvas.subplots(rows, 2, squeeze=False).flatten()
+        for ax, panel in zip(axes, figure.panels, strict=True):
+            ax.set_title(f"({panel.name[-1]}) {panel.title}", loc="left")
+            if panel.name not in results:
+                ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color="0.5")
+                ax.set(xticks=[], yticks=[])
+            elif isinstance(panel, Curves):
+                _curves(ax, panel, results[panel.name])
+            else:
+                _sizes(ax, panel, results[panel.name])
+        _same_scale(
+            [
+                ax
+                for ax, p in zip(axes, figure.panels, strict=True)
+                if p.name in results and isinstance(p, Curves)
+            ]
+        )
+    return canvas
+
+
+def _curves(ax: Axes, panel: Curves, data: Mapping[str, Any]) -> None:
+    periods = np.arange(1, data["periods"] + 1)
+    apart = max(1, data["periods"] // 8)
+    for i, (series, (colour, mark)) in enumerate(zip(data["series"], STYLES, strict=False)):
+        mean, error = np.array(series["mean"]), 1.96 * np.array(series["stderr"])
+        band = slice(None, None, max(1, data["periods"] // 500))  # finer is invisible, and large
+        low, high = mean - error, mean + error
+        ax.fill_between(periods[band], low[band], high[band], color=colour, alpha=0.18, lw=0)
+        start = (2 * i + 1) * apart // (2 * len(data["series"]))
+        ax.plot(
+            periods,
+            mean,
+            color=colour,
+            lw=1.0,
+            marker=mark,
+            ms=4.5,
+            markevery=(start, apart),
+            label=series["label"],
+        )
+        for (first, last), value in (panel.published or {}).get(series["label"], {}).items():
+            ax.plot((first + last) / 2, value, mark, mfc="none", mec=colour, ms=9, mew=1.1)
+    if panel.published:
+        ax.plot([], [], "o", mfc="none", mec="0.3", ms=9, mew=1.1, ls="", label="published (large)")
+    ax.set(xlabel="period", ylabel="regret per period", xlim=(0, data["periods"]))
+    ax.legend(frameon=False, ncols=2 if len(data["series"]) > 4 else 1)
+
+
+def _same_scale(axes: list[Axes]) -> None:
+    """Panels of one figure are there to be compared: one scale, cut where curves begin."""
+    top = max((ax.get_ylim()[1] for ax in axes), default=1.0)
+    for ax in axes:
+        ax.set_ylim(0, top)
+
+
+def _sizes(ax: Axes, panel: Sizes, data: Mapping[str, Any]) -> None:
+    arms, members, low, high = (
+        np.array([point[name] for point in data["points"]])
+        for name in ("arms", "members", "low", "high")
+    )
+    ax.fill_between(arms, low, high, color=STYLES[1][0], alpha=0.18, lw=0)
+    ax.errorbar(
+        arms,
+        members,
+        yerr=(members - low, high - members),
+        color=STYLES[1][0],
+        marker=STYLES[1][1],
+        ms=4.5,
+        lw=1.0,
+        capsize=3,
+        label="measured, 95% range",
+    )
+    if panel.published:
+        ax.plot(
+            *zip(*panel.published.items(), strict=True),
+            "o",
+            mfc="none",
+            mec="black",
+            ms=9,
+            mew=1.1,
+            label="published",
+        )
+    ax.set(xlabel="arms", ylabel="models", xlim=(0, None), ylim=(0, None))
+    ax.legend(frameon=False, loc="upper left")
+
+
+def save(figure: Figure, results: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    """`figure<n>.png` and `.svg`, the same bytes for the same results."""
+    canvas = draw(figure, results)
+    with mpl.rc_context(FONT):
+        canvas.savefig(folder / f"figure{figure.number}.png", dpi=160)
+        canvas.savefig(folder / f"figure{figure.number}.svg", metadata={"Date": None})

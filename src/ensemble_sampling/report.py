@@ -1,0 +1,270 @@
+"""Results -> figures and a report. It reads what was saved and never runs anything."""
+
+import base64
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import figures, results
+from .claims import CLAIMS, Claim, Results, Unavailable
+from .experiments import FIGURES, PANELS, Curves, Figure, Panel, Sizes
+
+DEVIATIONS = """\
+- **The theorem is withdrawn.** The authors withdrew the paper's regret bound (Theorem 3): its proof
+  compared ensemble sampling with Thompson sampling's actions on the wrong history. Nothing here
+  rests on it. The experiments are unaffected.
+- **The loss is divided by the number of observations.** The paper writes a sum over the history;
+  the learning rates it quotes fit a mean over each minibatch, with the prior's pull divided by the
+  number of observations.
+- **Dropout follows the published gradient.** The code behind the published curves lets the output
+  weights learn from the unmasked hidden units, and draws a mask for every action. Panel 3c does the
+  same, by name (`published_gradient`); the library's own default is the true gradient
+  (`true_gradient`).
+- **Members that diverge are put back to their start.** A learning rate of 0.1 is at the edge of
+  stability for the two-layer network. A member whose weights are no longer finite cannot act; it is
+  reset to its prior draw and counted below.
+- **Minibatches are shared by the members of an ensemble.** Each member has its own prior draw and
+  its own noise on the targets; the rows that a step looks at are the same for all.
+"""
+
+STYLE = """\
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; margin: 0 auto;
+  max-width: 60rem; padding: 1rem 1.5rem 4rem; }
+h1, h2, h3 { line-height: 1.2; margin-top: 2em; } h1 { margin-top: 1em; }
+img { width: 100%; height: auto; }
+table { border-collapse: collapse; width: 100%; font-size: 0.87em; margin: 1em 0; }
+th, td { text-align: left; vertical-align: top; padding: 0.35em 0.7em; }
+td { border-bottom: 1px solid #ddd; }
+th { border-bottom: 2px solid #888; }
+td { font-variant-numeric: tabular-nums; }
+code { font-size: 0.9em; overflow-wrap: anywhere; }
+@media (max-width: 40rem) { table { display: block; overflow-x: auto; } }
+"""
+
+
+def load(folder: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Panel name -> results, of every panel that is there and whole; damage is told by name."""
+    found = {}
+    for name in PANELS:
+        path = folder / f"{name}.json"
+        if not path.exists():
+            continue
+        try:
+            found[name] = results.read(path)
+        except results.Damaged as error:
+            say(f"{error}; the report leaves it out")
+    return found
+
+
+def build(folder: str | os.PathLike[str], say: Callable[[str], None] = print) -> Path:
+    """Draw the figures and write `report.md` and `report.html` into a folder with results."""
+    folder = Path(folder)
+    found = load(folder, say)
+    if not found:
+        names = ", ".join(f"{name}.json" for name in PANELS)
+        raise ValueError(f"{folder} holds no results; expected some of {names}")
+    for figure in FIGURES:
+        figures.save(figure, found, folder)
+    text = markdown(found)
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "report.html").write_text(html(text, folder), encoding="utf-8")
+    return folder / "report.html"
+
+
+def draw(folder: str | os.PathLike[str], panel: Panel) -> None:
+    """Only the figure that a panel belongs to, from what there is so far."""
+    found = load(Path(folder), say=lambda message: None)
+    for figure in FIGURES:
+        if panel in figure.panels:
+            figures.save(figure, found, Path(folder))
+
+
+def markdown(found: Results) -> str:
+    """The whole report."""
+    sections = [
+        "# Ensemble sampling: the paper's experiments",
+        "Lu and Van Roy, *Ensemble Sampling*, 2017 ([arXiv:1705.07347]"
+        "(https://arxiv.org/abs/1705.07347)). Every panel shows the expected regret in each "
+        "period: the best mean reward minus the mean reward of the chosen action, averaged over "
+        "realizations. Shaded bands are 95% confidence intervals, period by period.",
+        "## What the paper claims, and what was measured",
+        *_claims(found),
+        *(part for figure in FIGURES for part in _figure(figure, found)),
+        "## Settings",
+        *_settings(found),
+        "## What was reduced",
+        _reduced(found),
+        "## Deviations from the paper's text",
+        DEVIATIONS.rstrip(),
+        _diverged(found),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _claims(found: Results) -> list[str]:
+    note = (
+        "Each verdict follows from the results: a claim holds, or does not, where the whole 95% "
+        "interval lies on one side of the threshold. Agents are compared in the same worlds; "
+        "where a claim takes several comparisons, each is widened so that the interval covers "
+        "them all."
+    )
+    head = ("figure", "claim", "measured", "estimate (95% interval)", "verdict")
+    return [note, table(head, [_claim(claim, found) for claim in CLAIMS])]
+
+
+def _claim(claim: Claim, found: Results) -> list[str]:
+    start = [str(claim.figure), claim.statement, claim.measured]
+    try:
+        interval = claim.quantity(found)
+    except Unavailable as reason:
+        return [*start, "", f"not computed: {reason}"]
+    estimate, low, high = (f"{number:.3g}" for number in interval)
+    return [*start, f"{estimate} ({low} to {high})", f"**{claim.verdict(interval)}**"]
+
+
+def _figure(figure: Figure, found: Results) -> list[str]:
+    parts = [
+        f"## Figure {figure.number}",
+        f"![Figure {figure.number}](figure{figure.number}.png)",
+        figure.caption,
+    ]
+    for panel in figure.panels:
+        if panel.name not in found:
+            continue
+        if isinstance(panel, Curves):
+            parts += _curves(panel, found[panel.name])
+        else:
+            parts += _sizes(panel, found[panel.name])
+    return parts
+
+
+def _averages(series: dict[str, Any], position: int) -> tuple[float, float]:
+    """Mean and standard error of a window's average."""
+    return results.mean_and_error(series["averages"][position])
+
+
+def _curves(panel: Curves, data: Any) -> list[str]:
+    windows = [tuple(window) for window in data["windows"]]
+    late, whole = windows.index(panel.late), windows.index(panel.whole)
+    rows = [
+        [s["label"], *("{:.3f} ± {:.3f}".format(*_averages(s, i)) for i in (late, whole))]
+        for s in data["series"]
+    ]
+    first, last = panel.late
+    head = (f"{panel.name}: regret per period", f"periods {first}-{last}", "all periods")
+    parts = [table(head, rows)]
+    if panel.published:
+        parts.append(_beside(panel, data, windows))
+    return parts
+
+
+def _beside(panel: Curves, data: Any, windows: list[tuple[int, ...]]) -> str:
+    """Published values and ours, for every series and window."""
+    assert panel.published is not None
+    shown = sorted({window for values in panel.published.values() for window in values})
+    rows = []
+    for series in data["series"]:
+        published = panel.published.get(series["label"], {})
+        for who in ("published", "measured"):
+            cells = []
+            for window in shown:
+                mean, error = _averages(series, windows.index(window))
+                theirs = published.get(window)
+                text = "" if theirs is None else f"{theirs:.3f}"
+                cells.append(text if who == "published" else f"{mean:.3f} ± {error:.3f}")
+            rows.append([series["label"] if who == "published" else "", who, *cells])
+    head = (panel.name, "", *(f"periods {a}-{b}" for a, b in shown))
+    return table(head, rows)
+
+
+def _sizes(panel: Sizes, data: Any) -> list[str]:
+    rows = [
+        [
+            str(point["arms"]),
+            str((panel.published or {}).get(point["arms"], "")),
+            str(point["members"]),
+            f"{point['low']} to {point['high']}",
+            f"{point['thompson']:.4f}",
+            f"{point['threshold']:.4f}",
+        ]
+        for point in data["points"]
+    ]
+    head = (
+        f"{panel.name}: arms",
+        "models, published",
+        "models, measured",
+        "95% range",
+        "Thompson sampling's regret",
+        "threshold",
+    )
+    return [table(head, rows)]
+
+
+def _settings(found: Results) -> list[str]:
+    subjects = {panel.name: figure.subject for figure in FIGURES for panel in figure.panels}
+    rows = [
+        [
+            name,
+            f"{subjects[name]}: {PANELS[name].title}",
+            f"{data['periods']:,}",
+            f"{data['realizations']:,}",
+            str(data["seed"]),
+            str(data["device"]),
+            f"{data['seconds']:.0f}",
+        ]
+        for name, data in found.items()
+    ]
+    head = ("panel", "what", "periods", "realizations", "seed", "device", "seconds")
+    used = {", ".join(f"{k} {v}" for k, v in data["versions"].items()) for data in found.values()}
+    note = (
+        "Seconds are from a panel's first simulation to its last, compilation included; panels may "
+        "have run side by side. Full settings of every agent and environment are in the JSON files."
+    )
+    return [table(head, rows), f"{note} Versions: {'; '.join(sorted(used))}."]
+
+
+def _reduced(found: Results) -> str:
+    lines = [
+        f"- {name}: {data['realizations']:,} realizations instead of {panel.realizations:,}."
+        for name, panel in PANELS.items()
+        if (data := found.get(name)) and data["realizations"] < panel.realizations
+    ]
+    lines += [f"- {name}: not run." for name in PANELS if name not in found]
+    return "\n".join(lines) or "Nothing: every panel has the published number of realizations."
+
+
+def _diverged(found: Results) -> str:
+    counts = [
+        f"{name} {series['label']}: {series['diverged']:,}"
+        for name, data in found.items()
+        for series in data.get("series", [])
+        if series["diverged"]
+    ]
+    return f"Members put back to their start, over all realizations: {', '.join(counts) or 'none'}."
+
+
+def html(text: str, folder: Path) -> str:
+    """The report as one page with its pictures inside."""
+    from markdown_it import MarkdownIt
+
+    body = str(MarkdownIt("commonmark").enable("table").render(text))
+
+    def inside(match: re.Match[str]) -> str:
+        picture = base64.b64encode((folder / match[1]).read_bytes()).decode()
+        return f'src="data:image/png;base64,{picture}"'
+
+    body = re.sub(r'src="([^":]+\.png)"', inside, body)
+    title = text.split("\n", 1)[0].removeprefix("# ")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>{title}</title>\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+    )
