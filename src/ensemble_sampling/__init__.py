@@ -18,6 +18,7 @@ from .environments import (
     NetworkBandit,
     NeuronBandit,
 )
+from .estimators import EstimatorEnsemble
 from .features import Hasher
 from .learners.linear import IndependentArms, Linear
 from .learners.network import (
@@ -61,6 +62,7 @@ __all__ = [
     "EnsembleSampling",
     "Environment",
     "EpsilonGreedy",
+    "EstimatorEnsemble",
     "Exact",
     "Gaussian",
     "GaussianArms",

@@ -452,16 +452,14 @@ class Bandit:
         with np.errstate(over="ignore"):
             outcome = exact.astype(self._dtype)
         checks.outcome(outcome)  # still finite in the agent's precision
-        if outcome.shape not in self._known_outcomes:
+        if self._host:
+            self._bound.check_outcome(outcome)
+        elif outcome.shape not in self._known_outcomes:
             self._check_outcome(outcome, state)
             self._known_outcomes.add(outcome.shape)
         return exact.tolist()
 
     def _check_outcome(self, outcome: np.ndarray, state: State) -> None:
-        if self._host:
-            if outcome.shape != ():
-                raise ValueError(f"the agent learns a single number, got shape {outcome.shape}")
-            return
         number, index = np.uint32(0), np.int32(0)
         features = np.zeros(self._width or 0, outcome.dtype)
         jax.eval_shape(self._learn, self._bound, self._key, state, number, index, features, outcome)

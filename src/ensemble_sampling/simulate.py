@@ -88,6 +88,7 @@ def realization(
     start_key, act_key, update_key = jax.random.split(agent_key, 3)
     world = environment.init(init_key)
     arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
+    scan, branch = (_scan, _branch) if _on_host(agent) else (jax.lax.scan, jax.lax.cond)
 
     def chances(state: Any, offer: Round) -> Array:
         key = jax.random.fold_in(act_key, periods)  # the one period has not used
@@ -105,7 +106,7 @@ def realization(
         regret = means.max() - means[index]
         if expected:
             average = lambda: _average(means.max() - means, chances(state, offer))  # noqa: E731
-            regret = jax.lax.cond(t == periods - 1, average, lambda: regret)
+            regret = branch(t == periods - 1, average, lambda: regret)
         outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
         state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         pulls = pulls.at[index].add(1) if coupled else pulls
@@ -114,9 +115,22 @@ def realization(
 
     pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
     start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
-    (state, _, nonfinite), regret = jax.lax.scan(period, start, jnp.arange(periods))
+    (state, _, nonfinite), regret = scan(period, start, jnp.arange(periods))
     diverged = getattr(agent, "diverged", lambda state: 0)(state)
     return regret, {"nonfinite": nonfinite, "diverged": jnp.asarray(diverged, jnp.int32)}
+
+
+def _scan(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, times: Array) -> tuple[Any, Any]:
+    """`jax.lax.scan` run by Python, for agents that cannot be traced."""
+    emitted = []
+    for t in times:
+        carry, value = step(carry, t)
+        emitted.append(value)
+    return carry, jnp.stack(emitted)
+
+
+def _branch(condition: Array, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    return then() if condition else otherwise()
 
 
 def _average(values: Array, chances: Array) -> Array:
@@ -185,7 +199,8 @@ def simulate(
     if store is not None:
         store.begin(size)
     agent, environment = jax.tree.map(_as_array, (agent, environment))
-    run_chunk = _compiled(agent, environment, seed, size, (periods, coupled, expected))
+    runner = _eager if _on_host(agent) else _compiled
+    run_chunk = runner(agent, environment, seed, size, (periods, coupled, expected))
 
     def work(number: int) -> dict[str, Any]:
         first, count = number * size, min(size, realizations - number * size)
@@ -268,6 +283,11 @@ def _threads() -> int:
     return 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
 
 
+def _on_host(agent: Agent) -> bool:
+    """Whether an agent cannot be traced, for it runs code that is not JAX's."""
+    return bool(getattr(agent, "host", False))
+
+
 def _check(agent: Agent, environment: Environment) -> int:
     """Trace one period without compiling, so that shapes that disagree fail here; -> arms."""
     checks.part("agent", agent, "init", "act", "update")
@@ -276,6 +296,8 @@ def _check(agent: Agent, environment: Environment) -> int:
     def one(key: Key) -> Array:
         world = environment.init(key)
         offer = environment.offer(key, world)
+        if _on_host(agent):
+            return offer.features
         state = agent.init(key)
         index = agent.act(key, state, offer.features, offer.available)
         action = Action(index, offer.features[index])
@@ -293,6 +315,8 @@ def _check(agent: Agent, environment: Environment) -> int:
 
 def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
     """Realizations per call: as many as memory and an even split allow."""
+    if _on_host(agent):
+        return 1
     devices, threads = jax.local_device_count(), _threads()
     shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), jax.random.key(0))
     state = sum(np.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
@@ -344,6 +368,19 @@ def _compiled(
     def run(first: int) -> Any:
         numbers = np.arange(first, first + lanes, dtype=np.uint32)
         return program(leaves, key, jax.device_put(numbers, split))
+
+    return run
+
+
+def _eager(
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[int, bool, bool]
+) -> Callable[[int], Any]:
+    """The same realizations one after another, the loop over periods run by Python."""
+
+    def run(first: int) -> Any:
+        keys = [jax.random.fold_in(jax.random.key(seed), first + i) for i in range(size)]
+        parts = [realization(agent, environment, key, *mode) for key in keys]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     return run
 
