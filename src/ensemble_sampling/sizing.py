@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,16 @@ class FirstMembers(eqx.Module):
 
 
 def _padded(members: int) -> int:
-    """The size to compile for: 16, 24, 32, 48, 64, 96, ..."""
-    size = 16
-    while size < members:
-        size += size // 2 if size & (size - 1) == 0 else size // 3
+    """The size to compile for.
+
+    On a CPU members that are never sampled cost their share, so sizes are close: 32, 48, 64, 96...
+    An accelerator hardly notices them, and compiles for longer than it runs: 128, 256, ...
+    """
+    size, factors = (32, (1.5, 4 / 3)) if jax.default_backend() == "cpu" else (128, (2.0,))
+    for factor in cycle(factors):
+        if size >= members:
+            break
+        size = round(size * factor)
     return size
 
 
@@ -105,10 +112,10 @@ def smallest_ensemble(
     """The smallest ensemble whose regret at the last period is within `tolerance` of exact
     Thompson sampling's (Figure 1b).
 
-    All face the same worlds. Sizes 1, 2, 4, ... are tried on `EXPLORE` realizations until the
-    difference to Thompson sampling falls below the tolerance; all `realizations` are then spent on
-    sizes around the crossing. Close to it the difference is taken to be a straight line in
-    1 / members, fitted to those sizes; the range is where the line's 95% band meets the tolerance.
+    All face the same worlds. Sizes 2, 8, 32, ... are tried on about `EXPLORE` realizations until
+    the difference to Thompson sampling falls below the tolerance, and bisected; all `realizations`
+    are then spent on sizes either side of the crossing. There the difference is taken to be a
+    straight line in 1 / members, and the range is where its 95% band meets the tolerance.
 
     Thompson sampling is scored by the regret expected under its action probabilities, which
     removes most of its noise; an ensemble gains nothing from that, its members nearly always agree.
@@ -208,22 +215,22 @@ class _Runs:
 def _explore(runs: _Runs, tolerance: float, most: int) -> tuple[float, float]:
     """Roughly where the difference crosses the tolerance, and how far either side to measure."""
     few = min(EXPLORE, runs.realizations)
-    below, above = None, runs.evaluate(1, few)
+    below, above = None, runs.evaluate(2, few)
     while above.difference > tolerance and above.members < most:
-        below, above = above, runs.evaluate(min(2 * above.members, most), few)
+        below, above = above, runs.evaluate(min(4 * above.members, most), few)
     if below is None:
-        return 1.0, 1.0
+        return 1.5, 0.5
     if above.difference > tolerance:
         return most, 0.1
-    middle = runs.evaluate(round((below.members * above.members) ** 0.5), few)
-    below, above = (middle, above) if middle.difference > tolerance else (below, middle)
-    fall = below.difference - above.difference
-    share = (below.difference - tolerance) / fall if fall > 0 else 0.5
-    doubling = np.log(above.members / below.members) if above.members > below.members else 1.0
-    # Far enough apart that the difference falls by three standard errors on the way.
+    while above.members > 1.5 * below.members:
+        middle = runs.evaluate(round((below.members * above.members) ** 0.5), few)
+        below, above = (middle, above) if middle.difference > tolerance else (below, middle)
+    # Between the two, take the difference to be linear in log(members).
+    fall = (below.difference - above.difference) / np.log(above.members / below.members)
+    centre = below.members * np.exp((below.difference - tolerance) / fall)
+    # Measure so far apart that the difference falls by three standard errors on the way.
     error = above.stderr * (above.realizations / runs.realizations) ** 0.5
-    apart = 3 * error * doubling / fall if fall > 0 else np.inf
-    return below.members * np.exp(share * doubling), float(np.clip(apart, 0.1, 0.4))
+    return centre, float(np.clip(3 * error / fall, 0.1, 0.4))
 
 
 @dataclass(frozen=True)
