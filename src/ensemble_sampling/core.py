@@ -34,11 +34,13 @@ class Noise(NamedTuple):
     """One member's perturbation of one observation; `None` means untouched and costs nothing.
 
     `shift` is added to the outcome and is in units of the learner's noise standard deviation;
-    `weight` says how many times the observation counts.
+    `weight` says how many times the observation counts; `drift` is what moves the member's model
+    where the truth moves, standard normal, for learners with a `drift_shape`.
     """
 
     shift: Array | None = None
     weight: Array | None = None
+    drift: Array | None = None
 
 
 class Environment(Protocol):

@@ -37,17 +37,34 @@ def _perturbed(outcome: Array, noise: Noise, noise_std: Array | float) -> Array:
     return outcome if noise.shift is None else outcome + noise_std * noise.shift
 
 
+def _wander(member: Array, mean: Any, root: Any, forgetting: Any, noise: Noise) -> Array:
+    """Where a truth at `member` would be one observation later, if it forgets.
+
+    theta' = mu_0 + sqrt(g) (theta - mu_0) + sqrt(1 - g) xi with xi ~ N(0, Sigma_0): it wanders,
+    and its stationary distribution is the prior. The posterior's covariance goes from Sigma to
+    g Sigma + (1 - g) Sigma_0, towards the prior's and never beyond, and members with a xi of
+    their own stay draws from the posterior: shrunken spread is regained in full. Without noise
+    (a posterior mean) xi is zero.
+    """
+    moved = mean + jnp.sqrt(forgetting) * (member - mean)
+    return moved if noise.drift is None else moved + jnp.sqrt(1 - forgetting) * root(noise.drift)
+
+
 class IndependentArms(eqx.Module):
     """One unknown mean per arm, N(prior_mean, prior_std^2), updated by index.
 
     An arm pulled n times has posterior precision (c + n) / noise_std^2 with
     c = (noise_std / prior_std)^2, so pull n + 1 moves its mean by 1 / (c + n + 1) of the surprise.
+
+    forgetting: a factor below 1 says that the truth drifts: with every observation, of whichever
+        arm, all arms keep that share of what was known (see `_wander`).
     """
 
     arms: int = eqx.field(static=True)
     noise_std: float = 1.0
     prior_mean: float = 0.0
     prior_std: float = 1.0
+    forgetting: float | None = None
     weights_shared = True
 
     def __check_init__(self) -> None:
@@ -55,6 +72,12 @@ class IndependentArms(eqx.Module):
         checks.positive("noise_std", self.noise_std)
         checks.scalar("prior_mean", self.prior_mean)
         checks.positive("prior_std", self.prior_std)
+        if self.forgetting is not None:
+            checks.scalar("forgetting", self.forgetting, above=0.0, high=1.0)
+
+    @property
+    def drift_shape(self) -> tuple[int, ...] | None:
+        return None if self.forgetting is None else (self.arms,)
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
@@ -84,7 +107,15 @@ class IndependentArms(eqx.Module):
         weight = 1.0 if noise.weight is None else noise.weight
         surprise = _perturbed(outcome, noise, self.noise_std) - member[i]
         pulls = shared.at[i].add(weight)
-        return pulls, member.at[i].add(weight * surprise / pulls[i])
+        member = member.at[i].add(weight * surprise / pulls[i])
+        return (pulls, member) if self.forgetting is None else self._forget(pulls, member, noise)
+
+    def _forget(self, pulls: Array, member: Array, noise: Noise) -> tuple[Array, Array]:
+        g: Any = self.forgetting
+        prior = (self.noise_std / self.prior_std) ** 2
+        scale = lambda xi: self.prior_std * xi  # noqa: E731
+        pulls = 1 / (g / pulls + (1 - g) / prior)  # variances mix, and pulls are their inverses
+        return pulls, _wander(member, self.prior_mean, scale, g, noise)
 
     def draw(self, key: Key, shared: Array, member: Array) -> Array:
         return member + self.noise_std * jax.lax.rsqrt(shared) * jax.random.normal(
@@ -102,6 +133,10 @@ class Linear(eqx.Module):
 
     With `outcomes` the model predicts a vector, one theta for each entry with the same prior, and
     the known `reward` scores it.
+
+    forgetting: a factor below 1 says that theta drifts: with every observation the model keeps
+        that share of what was known (see `_wander`), so about the last 1 / (1 - forgetting)
+        count. The mixed covariance is factorised anew, at O(d^3).
     """
 
     dim: int = eqx.field(static=True)
@@ -110,6 +145,7 @@ class Linear(eqx.Module):
     prior_root: Any
     outcomes: int | None = eqx.field(static=True)
     reward: Reward | None
+    forgetting: float | None
     weights_shared = True
 
     def __init__(
@@ -121,12 +157,20 @@ class Linear(eqx.Module):
         prior_cov: Any = None,
         outcomes: int | None = None,
         reward: Any = None,
+        forgetting: float | None = None,
     ):
         self.dim = checks.size("dim", dim)
         self.noise_std = checks.positive("noise_std", noise_std)
         self.prior_mean, self.prior_root = gaussian_prior(dim, prior_mean, prior_std, prior_cov)
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
+        if forgetting is not None:
+            checks.scalar("forgetting", forgetting, above=0.0, high=1.0)
+        self.forgetting = forgetting
+
+    @property
+    def drift_shape(self) -> tuple[int, ...] | None:
+        return None if self.forgetting is None else (self.dim, *self._outcome_shape)
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
@@ -140,10 +184,13 @@ class Linear(eqx.Module):
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[Sum, Sum]:
         root = jnp.asarray(self.prior_root, float)
-        mean = jnp.asarray(self.prior_mean, float).reshape(
-            self.dim, *(1 for _ in self._outcome_shape)
-        )
-        return Sum.of(root), Sum.of(mean + spread * self._spread(key, root))
+        return Sum.of(root), Sum.of(self._mean + spread * self._spread(key, root))
+
+    @property
+    def _mean(self) -> Array:
+        """The prior's mean, the same for every entry of the outcome."""
+        mean = jnp.asarray(self.prior_mean, float)
+        return mean.reshape(self.dim, *(1 for _ in self._outcome_shape))
 
     def center(self, key: Key) -> tuple[Sum, Sum]:
         return self.init(key, 0.0)
@@ -156,6 +203,13 @@ class Linear(eqx.Module):
     def observe(
         self, key: Key, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
     ) -> tuple[Sum, Sum]:
+        shared, member = self.learn(shared, member, action, outcome, noise)
+        return (shared, member) if self.forgetting is None else self.forget(shared, member, noise)
+
+    def learn(
+        self, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Sum, Sum]:
+        """Condition on the outcome."""
         if jnp.shape(outcome) != self._outcome_shape:
             raise ValueError(
                 f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
@@ -171,6 +225,16 @@ class Linear(eqx.Module):
         shrink = gain / (1 + self.noise_std * jax.lax.rsqrt(s))
         surprise = target - x @ member.value
         return shared.add(-jnp.outer(shrink, v)), member.add(jnp.multiply.outer(gain, surprise))
+
+    def forget(self, shared: Sum, member: Sum, noise: Noise) -> tuple[Sum, Sum]:
+        """Let the truth drift by one observation."""
+        g: Any = self.forgetting
+        prior = jnp.asarray(self.prior_root, float)
+        root = shared.value + shared.lost
+        mixed = jnp.linalg.cholesky(g * root @ root.T + (1 - g) * prior @ prior.T)
+        theta = member.value + member.lost
+        theta = _wander(theta, self._mean, lambda xi: prior @ xi, g, noise)
+        return Sum.of(mixed), Sum.of(theta)
 
     def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
         return Sum.of(member.value + self._spread(key, shared.value))

@@ -31,6 +31,15 @@ class PerAction(eqx.Module):
     def dim(self) -> int:
         return self.learner.dim
 
+    @property
+    def reward(self) -> Any:
+        return self.learner.reward
+
+    @property
+    def drift_shape(self) -> tuple[int, ...] | None:
+        shape = self.learner.drift_shape
+        return None if shape is None else (self.arms, *shape)
+
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[Any, Any]:
@@ -51,9 +60,14 @@ class PerAction(eqx.Module):
         checks.index(action.index, self.arms)
         pick = lambda leaf: leaf[action.index]  # noqa: E731
         before = jax.tree.map(pick, shared), jax.tree.map(pick, member)
-        after = self.learner.observe(key, before[0], before[1], action, outcome, noise)
+        after = self.learner.learn(*before, action, outcome, noise)
         put = lambda leaf, new: leaf.at[action.index].set(new)  # noqa: E731
-        return jax.tree.map(put, (shared, member), after)
+        shared, member = jax.tree.map(put, (shared, member), after)
+        if self.learner.forgetting is None:
+            return shared, member
+        # The truths of all actions drift, not only that of the chosen one.
+        forget = lambda s, m, xi: self.learner.forget(s, m, Noise(drift=xi))  # noqa: E731
+        return jax.vmap(forget)(shared, member, noise.drift)
 
     def draw(self, key: Key, shared: Any, member: Any) -> Any:
         return jax.vmap(self.learner.draw)(jax.random.split(key, self.arms), shared, member)

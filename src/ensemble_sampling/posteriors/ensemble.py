@@ -123,6 +123,9 @@ class Ensemble(eqx.Module):
         noise = self.perturbation.draw(
             noise_key, (self.members, *jnp.shape(outcome)), self.inflation
         )
+        if (shape := getattr(self.learner, "drift_shape", None)) is not None:
+            drift = jax.random.normal(jax.random.fold_in(noise_key, 1), (self.members, *shape))
+            noise = noise._replace(drift=self.inflation * drift)
         axis = self._shared_axis
         observe = jax.vmap(
             self.learner.observe, in_axes=(None, axis, 0, None, None, 0), out_axes=(axis, 0)
