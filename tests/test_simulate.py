@@ -1,0 +1,561 @@
+"""The simulator: a plain NumPy loop fed the same draws, streams, chunks, checkpoints, coupling."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import Array
+
+import ensemble_sampling as es
+from ensemble_sampling.simulate import Moments, _Checkpoint, _program, realization
+
+ARMS, DIM, PERIODS = 6, 3, 60
+
+
+class Draws:
+    """The random numbers of one realization, taken with the simulator's keys."""
+
+    def __init__(self, seed: int, number: int, periods: int):
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        world, outcome, agent = jax.random.split(key, 3)
+        self.world, _ = jax.random.split(world)
+        self.start, act, update = jax.random.split(agent, 3)
+        at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+        times = jnp.arange(periods)
+        self.outcome, self.act, self.update = at(outcome, times), at(act, times), at(update, times)
+
+    @property
+    def outcome_noise(self) -> np.ndarray:
+        return np.asarray(jax.vmap(jax.random.normal)(self.outcome), np.float64)
+
+
+def first_of_ties(values: np.ndarray, bits: int) -> int:
+    """The best action; among several, the one whose hashed position is largest."""
+    x = (bits + np.arange(len(values), dtype=np.uint64) * 0x9E3779B9) % 2**32
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = ((x ^ (x >> np.uint64(shift))) * factor) % 2**32
+    x = x ^ (x >> np.uint64(16))
+    return int(np.argmax(np.where(values == values.max(), x | np.uint64(1), np.uint64(0))))
+
+
+def bits(keys) -> list[int]:
+    return [int(b) for b in np.asarray(jax.vmap(lambda k: jax.random.bits(k, ()))(keys))]
+
+
+def split(keys, n: int):
+    return jax.vmap(lambda k: jax.random.split(k, n))(keys).T
+
+
+def arms_by_ensemble(draws: Draws, members: int):
+    """Section 5.1 with an ensemble, in the paper's formulas; yields the regret."""
+    noise_std, prior_std = 0.5, 2.0
+    means = prior_std * np.asarray(jax.random.normal(draws.world, (ARMS,)), np.float64)
+    keys = jax.random.split(draws.start, members)
+    normals = jax.vmap(lambda k: jax.random.normal(k, (ARMS,)))(keys)
+    theta = prior_std * np.asarray(normals, np.float64)
+    variance = np.full(ARMS, prior_std**2)
+    model_keys, tie_keys = split(draws.act, 2)
+    models = np.asarray(jax.vmap(lambda k: jax.random.randint(k, (), 0, members))(model_keys))
+    w = jax.vmap(lambda k: jax.random.normal(k, (members,)))(split(draws.update, 2)[0])
+    for m, tie, z, noise in zip(models, bits(tie_keys), draws.outcome_noise, w, strict=True):
+        a = first_of_ties(theta[m], tie)
+        yield means.max() - means[a]
+        seen = means[a] + noise_std * (z + np.asarray(noise, np.float64))
+        after = 1 / (1 / variance[a] + 1 / noise_std**2)
+        theta[:, a] = after * (theta[:, a] / variance[a] + seen / noise_std**2)
+        variance[a] = after
+
+
+def linear_prior():
+    rng = np.random.default_rng(5)
+    root = np.tril(rng.normal(size=(DIM, DIM))) + 2 * np.eye(DIM)
+    return rng.normal(size=DIM), root @ root.T, rng.normal(size=(ARMS, DIM))
+
+
+def linear_world(draws: Draws):
+    mean, cov, actions = linear_prior()
+    theta_key, _ = jax.random.split(draws.world)
+    z = np.asarray(jax.random.normal(theta_key, (DIM,)), np.float64)
+    return actions, actions @ (mean + np.linalg.cholesky(cov) @ z)
+
+
+def linear_by_ensemble(draws: Draws, members: int):
+    """Section 3 as printed: precision matrices, inverted anew in every period."""
+    noise_std, (mean, cov, _) = 3.0, linear_prior()
+    actions, means = linear_world(draws)
+    keys = jax.random.split(draws.start, members)
+    normals = jax.vmap(lambda k: jax.random.normal(k, (DIM,)))(keys)
+    theta = mean + np.asarray(normals, np.float64) @ np.linalg.cholesky(cov).T
+    model_keys, tie_keys = split(draws.act, 2)
+    models = np.asarray(jax.vmap(lambda k: jax.random.randint(k, (), 0, members))(model_keys))
+    w = jax.vmap(lambda k: jax.random.normal(k, (members,)))(split(draws.update, 2)[0])
+    for m, tie, z, noise in zip(models, bits(tie_keys), draws.outcome_noise, w, strict=True):
+        a = first_of_ties(actions @ theta[m], tie)
+        yield means.max() - means[a]
+        seen = means[a] + noise_std * (z + np.asarray(noise, np.float64))
+        before, x = np.linalg.inv(cov), actions[a]
+        cov = np.linalg.inv(before + np.outer(x, x) / noise_std**2)
+        theta = (theta @ before + np.outer(seen, x) / noise_std**2) @ cov
+
+
+def linear_by_thompson(draws: Draws):
+    """Kalman filtering; a draw is the mean plus the square root that the docstring describes."""
+    noise_std, (mean, cov, _) = 3.0, linear_prior()
+    actions, means = linear_world(draws)
+    root = np.linalg.cholesky(cov)
+    model_keys, tie_keys = split(draws.act, 2)
+    normals = jax.vmap(lambda k: jax.random.normal(k, (DIM,)))(model_keys)
+    for n, tie, z in zip(normals, bits(tie_keys), draws.outcome_noise, strict=True):
+        a = first_of_ties(actions @ (mean + root @ np.asarray(n, np.float64)), tie)
+        yield means.max() - means[a]
+        x, seen, v = actions[a], means[a] + noise_std * z, root.T @ actions[a]
+        s = noise_std**2 + v @ v
+        mean = mean + root @ v / s * (seen - x @ mean)
+        root = root - np.outer(root @ v, v) / (s + noise_std * np.sqrt(s))
+
+
+def arms_by_annealing(draws: Draws, k: float):
+    """Epsilon-greedy with epsilon = k / (k + t) on running means."""
+    noise_std, prior_std = 0.5, 2.0
+    means = prior_std * np.asarray(jax.random.normal(draws.world, (ARMS,)), np.float64)
+    sums, pulls = np.zeros(ARMS), np.full(ARMS, (noise_std / prior_std) ** 2)
+    _, coin_keys, tie_keys = split(draws.act, 3)
+    coins = np.asarray(jax.vmap(jax.random.uniform)(coin_keys))
+    noise = zip(coins, bits(tie_keys), draws.outcome_noise, strict=True)
+    for t, (coin, tie, z) in enumerate(noise):
+        explore = coin < k / (k + t)
+        a = first_of_ties(np.zeros(ARMS) if explore else sums / pulls, tie)
+        yield means.max() - means[a]
+        sums[a] += means[a] + noise_std * z
+        pulls[a] += 1
+
+
+def linear_bandit():
+    mean, cov, actions = linear_prior()
+    return es.LinearBandit(noise_std=3.0, prior_mean=mean, prior_cov=cov, actions=actions)
+
+
+def linear_learner():
+    mean, cov, _ = linear_prior()
+    return es.Linear(DIM, 3.0, mean, prior_cov=cov)
+
+
+GAUSSIAN = es.GaussianArms(ARMS, noise_std=0.5, prior_std=2.0)
+INDEPENDENT = es.IndependentArms(ARMS, noise_std=0.5, prior_std=2.0)
+LOOPS = {
+    "arms, ensemble": (
+        es.EnsembleSampling(INDEPENDENT, 7),
+        GAUSSIAN,
+        lambda draws: arms_by_ensemble(draws, 7),
+    ),
+    "linear, ensemble": (
+        es.EnsembleSampling(linear_learner(), 7),
+        linear_bandit(),
+        lambda draws: linear_by_ensemble(draws, 7),
+    ),
+    "linear, exact": (
+        es.ThompsonSampling(es.Exact(linear_learner())),
+        linear_bandit(),
+        linear_by_thompson,
+    ),
+    "arms, annealed": (
+        es.EpsilonGreedy(INDEPENDENT, es.Annealed(20)),
+        GAUSSIAN,
+        lambda draws: arms_by_annealing(draws, 20),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_compiled_simulator_is_a_plain_numpy_loop(name):
+    """Regret in every period to float32 rounding. Arms' mean rewards differ by more than that,
+    so the actions are the same, too."""
+    agent, environment, loop = LOOPS[name]
+    result = es.simulate(agent, environment, PERIODS, 3, seed=11, keep=True)
+    assert result.regret is not None
+    for number in range(3):
+        want = np.array(list(loop(Draws(11, number, PERIODS))))
+        steps = np.diff(np.unique(np.round(want, 6)))
+        assert len(steps) > 1
+        assert steps.min() > 1e-4
+        np.testing.assert_allclose(result.regret[number], want, rtol=0, atol=2e-5)
+
+
+class Recorder(es.GaussianArms):
+    """Gaussian arms that report the world itself as every mean reward's scale."""
+
+    def offer(self, key, world):
+        return es.Round(jnp.eye(self.arms), world.sum() * jnp.arange(self.arms))
+
+
+def test_the_same_seed_gives_the_same_worlds_to_every_agent():
+    """With means that are the world's sum times 0, 1, 2, ... the regret of a realization is a
+    whole multiple of it, whatever is chosen."""
+    env = Recorder(ARMS)
+    kept = [
+        es.simulate(agent, env, 30, 8, seed=4, keep=True).regret
+        for agent in (es.Uniform(), es.EnsembleSampling(es.IndependentArms(ARMS), 3))
+    ]
+    one, two = (np.sort(np.unique(np.abs(r)))[1:] for r in kept)  # all but 0
+    key = jax.random.key(4)
+    for number in range(8):
+        world_key, _ = jax.random.split(jax.random.split(jax.random.fold_in(key, number), 3)[0])
+        unit = abs(float(env.init(world_key).sum()))
+        for regret in (kept[0][number], kept[1][number]):
+            multiples = regret / unit
+            np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-3)
+    assert len(one) > 8
+    assert len(two) > 8
+    assert not np.array_equal(*kept)
+
+
+def test_another_seed_gives_other_worlds():
+    one, two = (es.simulate(es.Uniform(), GAUSSIAN, 5, 4, seed=s, keep=True) for s in (0, 1))
+    assert np.intersect1d(one.regret, two.regret).tolist() in ([], [0.0])
+
+
+def test_the_agents_stream_is_not_the_worlds():
+    """A member is a draw from the prior like the world's; were they one draw, it would know."""
+    members, key = 500, jax.random.fold_in(jax.random.key(0), 0)
+    world_key, _, agent_key = jax.random.split(key, 3)
+    world = np.asarray(GAUSSIAN.init(jax.random.split(world_key)[0])) / 2
+    agent = es.EnsembleSampling(INDEPENDENT, members)
+    models = np.asarray(agent.init(jax.random.split(agent_key, 3)[0])[1]) / 2
+    # Independent N(0, 1) models times a fixed world: standard deviation |world| / sqrt(members).
+    assert abs((models @ world).mean()) < 5 * np.linalg.norm(world) / np.sqrt(members)
+    assert np.abs(models - world).max(axis=1).min() > 0.1
+
+
+def small(**options):
+    agent = es.EnsembleSampling(es.IndependentArms(4), 3)
+    return es.simulate(agent, es.GaussianArms(4), 20, 22, seed=2, **options)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Never interrupted, in chunks of 5."""
+    return small(keep=True, chunk=5)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_the_chunk_size_changes_nothing_beyond_rounding(whole, chunk):
+    result = small(keep=True, chunk=chunk)
+    np.testing.assert_allclose(result.regret, whole.regret, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result.mean, whole.mean, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result.stderr, whole.stderr, rtol=0, atol=1e-5)
+
+
+def test_mean_and_stderr_are_those_of_the_realizations(whole):
+    regret = whole.regret.astype(np.float64)
+    np.testing.assert_allclose(whole.mean, regret.mean(axis=0), rtol=1e-12)
+    want = regret.std(axis=0, ddof=1) / np.sqrt(22)
+    np.testing.assert_allclose(whole.stderr, want, rtol=1e-10, atol=1e-12)
+    assert whole.regret.shape == (22, 20)
+    assert whole.periods == 20
+    assert small(chunk=5).regret is None
+
+
+def test_chosen_periods_can_be_kept(whole):
+    some = small(keep=[0, -1], chunk=5).regret
+    assert (some == whole.regret[:, [0, -1]]).all()
+
+
+def test_one_realization_has_no_standard_error():
+    result = es.simulate(es.Uniform(), es.GaussianArms(4), 5, 1)
+    assert np.isnan(result.stderr).all()
+    assert np.isfinite(result.mean).all()
+
+
+NUMBERS = st.floats(-1e3, 1e3, width=32)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=30), st.data())
+def test_moments_merge_exactly_in_any_split(numbers, data):
+    regret = np.array(numbers)[:, None]
+    cut = data.draw(st.integers(1, len(numbers) - 1))
+    parts = [Moments.of(regret[:cut]), Moments.of(regret[cut:])]
+    if data.draw(st.booleans()):
+        parts.reverse()
+    merged, want = parts[0].merge(parts[1]), Moments.of(regret)
+    scale = 1 + np.abs(regret).max()
+    assert merged.count == want.count
+    np.testing.assert_allclose(merged.mean, want.mean, rtol=0, atol=1e-13 * scale)
+    np.testing.assert_allclose(merged.m2, want.m2, rtol=1e-10, atol=1e-11 * scale**2)
+
+
+class Stop(KeyboardInterrupt):
+    pass
+
+
+def interrupt_after(chunks):
+    seen = []
+
+    def progress(done, total):
+        seen.append((done, total))
+        if len(seen) > chunks:
+            raise Stop
+
+    return progress
+
+
+def identical(one, two):
+    for name in ("mean", "stderr", "regret"):
+        assert np.array_equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path):
+    with pytest.raises(Stop):
+        small(keep=True, chunk=5, checkpoint=tmp_path, progress=interrupt_after(2))
+    saved = sorted(tmp_path.glob("chunk-*.npz"))
+    assert 2 <= len(saved) < 5
+    reports = []
+    resumed = small(keep=True, checkpoint=tmp_path, progress=lambda *told: reports.append(told))
+    identical(resumed, whole)
+    assert reports[0][0] >= 10  # not computed again
+    assert reports[-1] == (22, 22)
+    identical(small(keep=True, checkpoint=tmp_path), whole)  # nothing left to do
+    assert not list(tmp_path.glob("*.part"))
+
+
+OTHER_PROCESS = """
+import os, signal, sys
+import numpy as np
+from test_simulate import Stop, interrupt_after, small
+
+def die(done, total):
+    if done >= 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+folder = sys.argv[1]
+if sys.argv[2] == "kill":
+    small(keep=True, chunk=5, checkpoint=folder, progress=die)
+np.save(folder + "/regret.npy", small(keep=True, chunk=5).regret)
+try:
+    small(keep=True, chunk=5, checkpoint=folder + "/half", progress=interrupt_after(2))
+except Stop:
+    pass
+"""
+
+
+def run_elsewhere(folder, what, devices):
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.path.dirname(__file__)}
+    command = [sys.executable, "-c", OTHER_PROCESS, str(folder), what]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_a_killed_run_resumes_to_the_same_bits(whole, tmp_path):
+    killed = run_elsewhere(tmp_path, "kill", 1)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert 2 <= len(list(tmp_path.glob("chunk-*.npz"))) <= 5
+    identical(small(keep=True, checkpoint=tmp_path), whole)
+
+
+def test_the_number_of_devices_changes_nothing_beyond_rounding(whole, tmp_path):
+    """Chunks of 5 do not divide by 4 devices, and a run begun there is finished here."""
+    done = run_elsewhere(tmp_path, "devices", 4)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "regret.npy"), whole.regret, rtol=0, atol=1e-5)
+    half = tmp_path / "half"
+    assert 2 <= len(list(half.glob("chunk-*.npz"))) < 5
+    resumed = small(keep=True, checkpoint=half)
+    np.testing.assert_allclose(resumed.regret, whole.regret, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(resumed.mean, whole.mean, rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def finished(whole, tmp_path):
+    small(keep=True, chunk=5, checkpoint=tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 3}, "seed: 2 -> 3"),
+        ({"realizations": 23}, "realizations: 22 -> 23"),
+        ({"periods": 21}, "periods: 20 -> 21"),
+        ({"coupled": True}, "coupled: False -> True"),
+        ({"keep": False}, "keep: True -> False"),
+        ({"agent": es.EnsembleSampling(es.IndependentArms(4), 4)}, r"members: 3 -> 4"),
+        ({"environment": es.GaussianArms(4, noise_std=2.0)}, r"environment.noise_std: 1.0 -> 2.0"),
+    ],
+)
+def test_another_runs_checkpoint_is_refused_by_what_differs(finished, change, named):
+    options = {
+        "agent": es.EnsembleSampling(es.IndependentArms(4), 3),
+        "environment": es.GaussianArms(4),
+        "periods": 20,
+        "realizations": 22,
+        "seed": 2,
+        "keep": True,
+        "checkpoint": finished,
+    }
+    before = {p.name: p.read_bytes() for p in finished.iterdir()}
+    with pytest.raises(ValueError, match=named):
+        es.simulate(**(options | change))
+    assert {p.name: p.read_bytes() for p in finished.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "another run's"])
+def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damage, tmp_path):
+    path = finished / "chunk-00001.npz"
+    data = bytearray(path.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2] ^= 1
+    elif damage == "another run's":
+        es.simulate(es.Uniform(), es.GaussianArms(4), 20, 22, chunk=5, checkpoint=tmp_path / "o")
+        data = (tmp_path / "o" / path.name).read_bytes()
+    path.write_bytes({"truncated": data[:-100], "empty": b""}.get(damage, data))
+    with pytest.warns(UserWarning, match=r"chunk-00001.npz is damaged .* computed again"):
+        identical(small(keep=True, checkpoint=finished), whole)
+    identical(small(keep=True, checkpoint=finished), whole)  # and is sound now
+
+
+@pytest.mark.filterwarnings("ignore:.*is damaged")
+def test_no_flipped_bit_of_a_chunk_goes_unnoticed(finished):
+    run = json.loads((finished / "run.json").read_text())["run"]
+    store = _Checkpoint(finished, run)
+    store.begin(5)
+    path, good = finished / "chunk-00000.npz", store.load(0)
+    data, noticed = path.read_bytes(), 0
+    assert good is not None
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        part = store.load(0)
+        noticed += part is None
+        for name, value in (part or {}).items():  # a time stamp, say, may change unharmed
+            assert np.array_equal(value, good[name]), f"byte {at} changed {name}"
+    assert noticed > len(data) / 7 / 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"chunk": 5}', '{"chunk": "x", "run": {}}'])
+def test_a_damaged_description_is_a_clear_error(finished, text):
+    (finished / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json is damaged .*; delete"):
+        small(keep=True, checkpoint=finished)
+
+
+def test_chunks_without_a_description_are_not_taken_for_ours(whole, finished):
+    (finished / "run.json").unlink()
+    with pytest.warns(UserWarning, match="belongs to another run"):
+        result = small(keep=True, chunk=7, checkpoint=finished)
+    np.testing.assert_allclose(result.regret, whole.regret, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("periods", [7, 3000])
+def test_a_period_costs_the_same_early_and_late(periods):
+    """The body of the loop is the same program however many periods there are."""
+
+    def body(periods):
+        traced = jax.make_jaxpr(
+            lambda key: realization(
+                es.EnsembleSampling(es.Linear(3), 4),
+                es.LinearBandit(3, 5),
+                key,
+                periods,
+                False,
+                False,
+            )
+        )(jax.random.key(0))
+        scans = [e for e in traced.jaxpr.eqns if e.primitive.name == "scan"]
+        longest = max(scans, key=lambda e: e.params["length"])
+        assert longest.params["length"] == periods
+        return str(longest.params["jaxpr"])
+
+    assert body(periods) == body(20)
+
+
+def test_a_sweep_over_settings_shares_one_compilation():
+    env = es.GaussianArms(3)
+    runs = lambda agents, envs=(env,): [  # noqa: E731
+        es.simulate(a, e, 4, 3) for a in agents for e in envs
+    ]
+    learner = es.IndependentArms(3)
+    runs([es.EpsilonGreedy(learner, 0.3)])
+    before = _program.cache_info().misses
+    runs([es.EpsilonGreedy(learner, e) for e in (0.1, 0.2, np.float64(0.5))])
+    runs([es.EpsilonGreedy(es.IndependentArms(3, n, m, p), 0.3) for n, m, p in [(2.0, 0.5, 3.0)]])
+    runs([es.EpsilonGreedy(learner, 0.3)], [es.GaussianArms(3, s) for s in (0.1, 0.2)])
+    assert _program.cache_info().misses == before
+
+
+class InBlocks(es.Uniform):
+    """Four pulls of an arm, then of the next; told what it sees, it tells `tell`."""
+
+    tell: Callable[[Array, Array], None] = eqx.field(static=True)
+    first: int = eqx.field(static=True)
+
+    def init(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, key, state, features, available=None):
+        return (self.first + state // 4) % 3
+
+    def update(self, key, state, action, outcome):
+        jax.debug.callback(self.tell, action.index, outcome, ordered=True)
+        return state + 1
+
+
+def pulls_of(first, coupled):
+    seen = {arm: [] for arm in range(3)}
+    agent = InBlocks(lambda arm, y: seen[int(arm)].append(float(y)), first)
+    env, key = es.GaussianArms(3), jax.random.key(7)
+    jax.block_until_ready(jax.jit(lambda: realization(agent, env, key, 36, coupled, False))())
+    jax.effects_barrier()
+    return seen
+
+
+def test_the_nth_coupled_pull_of_an_arm_brings_the_same_outcome_to_every_agent():
+    assert pulls_of(0, True) == pulls_of(1, True)
+    assert pulls_of(0, False) != pulls_of(1, False)
+
+
+def test_coupling_sharpens_paired_comparisons():
+    """Variance of the difference of two agents' total regret, against independent runs: found
+    here 8 to 14 times smaller over four seeds, so at least 4 times."""
+    learner, env = es.IndependentArms(10), es.GaussianArms(10)
+    agents = es.EpsilonGreedy(learner, 0.1), es.EpsilonGreedy(learner, 0.15)
+
+    def variance(coupled, seeds):
+        totals = [
+            es.simulate(agent, env, 100, 500, seed=seed, coupled=coupled, keep=True).regret.sum(1)
+            for agent, seed in zip(agents, seeds, strict=True)
+        ]
+        return np.var(totals[0] - totals[1])
+
+    assert variance(False, (1, 2)) / variance(True, (1, 1)) > 4
+
+
+def test_the_bar_shows_rate_and_progress(capsys):
+    small(progress=True)
+    shown = capsys.readouterr().err
+    assert "22/22" in shown
+    assert "realizations/s" in shown
+
+
+def test_float64_runs_are_float64(float64):
+    agent, env = es.ThompsonSampling(es.Exact(es.Linear(2))), es.LinearBandit(2, 3)
+    result = es.simulate(agent, env, 5, 3, keep=True)
+    assert result.regret.dtype == np.float64
+
+
+def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
+    agent, env = es.EnsembleSampling(es.IndependentArms(5), 10), es.GaussianArms(5)
+    drawn, scored = (
+        es.simulate(agent, env, 10, 500, seed=3, expected=e, keep=True) for e in (False, True)
+    )
+    assert np.array_equal(drawn.regret[:, :-1], scored.regret[:, :-1])
+    gap = drawn.regret[:, -1] - scored.regret[:, -1]
+    assert abs(gap.mean()) < 4 * gap.std() / np.sqrt(len(gap))
+    assert scored.stderr[-1] < drawn.stderr[-1]
