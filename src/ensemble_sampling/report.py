@@ -65,12 +65,17 @@ def build(folder: str | os.PathLike[str], say: Callable[[str], None] = print) ->
     if not found:
         names = ", ".join(f"{name}.json" for name in PANELS)
         raise ValueError(f"{folder} holds no results; expected some of {names}")
-    for figure in FIGURES:
+    for figure in _present(found):
         figures.save(figure, found, folder)
     text = markdown(found)
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(html(text, folder), encoding="utf-8")
     return folder / "report.html"
+
+
+def _present(found: Results) -> list[Figure]:
+    """The figures of which at least one panel was run."""
+    return [figure for figure in FIGURES if any(panel.name in found for panel in figure.panels)]
 
 
 def draw(folder: str | os.PathLike[str], panel: Panel) -> None:
@@ -91,7 +96,7 @@ def markdown(found: Results) -> str:
         "realizations. Shaded bands are 95% confidence intervals, period by period.",
         "## What the paper claims, and what was measured",
         *_claims(found),
-        *(part for figure in FIGURES for part in _figure(figure, found)),
+        *(part for figure in _present(found) for part in _figure(figure, found)),
         "## Settings",
         *_settings(found),
         "## What was reduced",

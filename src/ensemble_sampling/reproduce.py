@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -202,6 +202,8 @@ class _Plan:
         entries = [self.done[job.label]["entry"] for job in self.jobs]
         results.write(self.path, {**self.header, **about, self.entries: entries})
         shutil.rmtree(self.unfinished, ignore_errors=True)
+        with suppress(OSError):  # other panels may still be on their way
+            self.unfinished.parent.rmdir()
 
 
 def _curves(panel: Curves, realizations: int, seed: int) -> tuple[dict[str, Any], list[Job]]:

@@ -1,0 +1,239 @@
+"""The declared panels are the paper's, and running them survives whatever interrupts it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_panels
+
+import ensemble_sampling as es
+from ensemble_sampling import reproduce as running
+from ensemble_sampling import results
+from ensemble_sampling.experiments import PANELS, Curves
+from ensemble_sampling.reproduce import reproduce, select
+from ensemble_sampling.simulate import _check
+
+# Section 5 of the paper: periods, realizations, and the curves of each panel.
+PAPER = {
+    "1a": (700, 2_000, ["Thompson sampling", "5 models", "10 models", "20 models", "30 models"]),
+    "1b": (2_000, 10_000, [10, 20, 30, 50, 70, 100, 150, 200]),
+    "2a": (
+        2_000,
+        1_000,
+        ["ε = 0.05", "ε = 0.1", "ε = 0.2"] + [f"ε = {k}/({k}+t)" for k in (50, 150, 300)],
+    ),
+    "2b": (2_000, 1_000, ["5 models", "10 models", "30 models", "50 models"]),
+    "3a": (500, 1_000, ["ε = 0.05", "ε = 0.1", "ε = 0.2", "ε = 0.3"]),
+    "3b": (500, 1_000, [f"ε = {k}/({k}+t)" for k in (10, 30, 50, 70)]),
+    "3c": (500, 1_000, ["dropout 0.25", "dropout 0.5", "dropout 0.75", "dropout 0.9"]),
+    "3d": (500, 1_000, ["5 models", "10 models", "30 models", "50 models"]),
+}
+CHANGING = {"seconds", "finished"}
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    toy_panels.install(monkeypatch.setattr)
+
+
+def numbers(path):
+    """What the results say, but for when and how fast they were made."""
+    return {name: value for name, value in results.read(path).items() if name not in CHANGING}
+
+
+def forbidden(*args, **kwargs):
+    raise AssertionError("nothing should have been run")
+
+
+def test_the_panels_are_those_of_the_paper():
+    declared = {
+        name: (
+            panel.periods,
+            panel.realizations,
+            [a.label for a in panel.agents] if isinstance(panel, Curves) else [*panel.arms],
+        )
+        for name, panel in PANELS.items()
+    }
+    assert declared == PAPER
+
+
+@pytest.mark.parametrize("name", [n for n, p in PANELS.items() if isinstance(p, Curves)])
+def test_every_declared_agent_fits_its_environment(name):
+    panel = PANELS[name]
+    assert isinstance(panel, Curves)
+    for agent in panel.agents:
+        _check(agent, panel.environment)
+
+
+def test_no_panel_at_laptop_scale_is_larger_than_published():
+    assert all(2 <= panel.laptop <= panel.realizations for panel in PANELS.values())
+
+
+def test_panels_are_chosen_by_name_figure_or_all():
+    names = lambda *given: sorted(panel.name for panel in select(given))  # noqa: E731
+    assert names() == names("all") == sorted(PANELS)
+    assert names("2") == ["2a", "2b"]
+    assert names("3c", "1", "1a") == ["1a", "1b", "3c"]
+    with pytest.raises(ValueError, match=r"no panel '4'; accepted are 1a, 1b.*3d, 1, 2, 3, all"):
+        select(["1a", "4"])
+
+
+def test_the_cheapest_panel_comes_first():
+    assert select()[0].name == "1a"
+
+
+def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
+    reproduce(out=tmp_path, seed=3)
+    curves = results.read(tmp_path / "1a.json")
+    assert curves["panel"] == "1a"
+    assert curves["environment"]["arms"] == 3
+    assert (curves["periods"], curves["realizations"], curves["seed"]) == (20, 30, 3)
+    assert curves["seconds"] > 0
+    assert curves["versions"]["jax"]
+    assert curves["device"]
+    assert [s["label"] for s in curves["series"]] == ["uniform", "greedy", "2 models"]
+    for agent, series in zip(toy_panels.CURVES.agents, curves["series"], strict=True):
+        run = es.simulate(agent, toy_panels.CURVES.environment, 20, 30, seed=3, keep=True)
+        np.testing.assert_allclose(series["mean"], run.mean, rtol=1e-6)
+        np.testing.assert_allclose(series["stderr"], run.stderr, rtol=1e-6)
+        assert series["diverged"] == 0
+        assert run.regret is not None
+        for (first, last), averages in zip(curves["windows"], series["averages"], strict=True):
+            np.testing.assert_allclose(averages, run.regret[:, first:last].mean(axis=1), rtol=1e-5)
+    sizes = results.read(tmp_path / "1b.json")
+    for arms, point in zip((2, 3), sizes["points"], strict=True):
+        assert point["arms"] == arms
+        assert 1 <= point["low"] <= point["members"] <= point["high"]
+        assert point["threshold"] == pytest.approx(point["thompson"] + 0.2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1a.json", "1b.json"]
+
+
+def test_finished_panels_are_not_run_again_unless_forced(toy, tmp_path, monkeypatch):
+    finished = []
+    reproduce(["1a"], out=tmp_path, finished=lambda panel: finished.append(panel.name))
+    before = numbers(tmp_path / "1a.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "simulate", forbidden)
+        reproduce(["1a"], out=tmp_path)
+        with pytest.raises(AssertionError, match="nothing should"):
+            reproduce(["1a"], out=tmp_path, force=True)
+    reproduce(["1a"], out=tmp_path, force=True)
+    assert numbers(tmp_path / "1a.json") == before
+    assert finished == ["1a"]
+
+
+def test_other_settings_do_not_silently_replace_results(toy, tmp_path):
+    reproduce(["1a"], out=tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)1a\.json holds other results.*seed: 0 -> 1"):
+        reproduce(["1a"], seed=1, out=tmp_path)
+    reproduce(["1a"], seed=1, out=tmp_path, force=True)
+    assert results.read(tmp_path / "1a.json")["seed"] == 1
+
+
+def truncate(text):
+    return text[: len(text) // 2]
+
+
+def alter_a_number(text):
+    at = text.index('"mean": [') + len('"mean": [')
+    return text[:at] + ("1" if text[at] != "1" else "2") + text[at + 1 :]
+
+
+def drop_the_digest(text):
+    data = json.loads(text)
+    del data["sha256"]
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("harm", [truncate, alter_a_number, drop_the_digest, lambda text: "[]"])
+def test_a_damaged_file_is_named_and_computed_again(toy, tmp_path, harm):
+    reproduce(["1a"], out=tmp_path)
+    path, told = tmp_path / "1a.json", []
+    before = numbers(path)
+    path.write_text(harm(path.read_text()))
+    reproduce(["1a"], out=tmp_path, say=told.append)
+    assert len(told) == 1
+    assert str(path) in told[0]
+    assert numbers(path) == before
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+import toy_panels
+from ensemble_sampling import reproduce as running
+toy_panels.install()
+calls, simulate = [], running.simulate
+
+def fatal(done, total, report):
+    report(done, total)
+    if len(calls) == 2 and done:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def killing(*args, progress, **kwargs):
+    calls.append(args)
+    return simulate(
+        *args, progress=lambda done, total: fatal(done, total, progress), chunk=10, **kwargs
+    )
+
+running.simulate = killing
+running.reproduce(["1a"], out={out!r})
+"""
+
+
+def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, monkeypatch):
+    out, tests = tmp_path / "killed", Path(__file__).parent
+    script = KILLED.format(tests=str(tests), out=str(out))
+    killed = subprocess.run([sys.executable, "-c", script], env={**os.environ}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (out / "1a.json").exists()
+    assert len(list((out / "unfinished" / "1a").glob("*.json"))) == 1, "the first series is saved"
+    assert list((out / "unfinished" / "1a").glob("*/chunk-*.npz")), "a chunk of the second too"
+
+    ran, simulate = [], running.simulate
+
+    def counting(agent, *args, progress, **kwargs):
+        done = []
+        result = simulate(agent, *args, progress=lambda n, total: done.append(n), **kwargs)
+        ran.append((agent.label, done[0]))
+        return result
+
+    monkeypatch.setattr(running, "simulate", counting)
+    reproduce(["1a"], out=out)
+    assert [label for label, _ in ran] == ["greedy", "2 models"]
+    assert ran[0][1] > 0, "the chunk saved before the kill is not run again"
+    reproduce(["1a"], out=tmp_path / "whole")
+    again, whole = (results.read(tmp_path / n / "1a.json") for n in ("killed", "whole"))
+    for ours, theirs in zip(again["series"], whole["series"], strict=True):
+        assert ours["averages"] == theirs["averages"]
+        np.testing.assert_allclose(ours["mean"], theirs["mean"], rtol=2e-7)
+    assert not (out / "unfinished" / "1a").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"realizations": 1}, "realizations must be at least 2, got 1"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"scale": "desk"}, "scale must be 'laptop' or 'paper', got 'desk'"),
+        ({"names": ["9z"]}, "no panel '9z'"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        reproduce(out=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_side_by_side_on_an_accelerator_gives_the_same_results(toy, tmp_path, monkeypatch):
+    """The threaded path, which accelerators take, run here on the CPU."""
+    reproduce(["1a"], out=tmp_path / "turn")
+    with monkeypatch.context() as patch:
+        patch.setattr(running.jax, "default_backend", lambda: "elsewhere")
+        reproduce(["1a"], out=tmp_path / "side")
+    assert numbers(tmp_path / "turn/1a.json") == numbers(tmp_path / "side/1a.json")
