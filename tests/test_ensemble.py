@@ -96,7 +96,10 @@ def test_uncoupled_noise_depends_on_the_order():
 
 def draws(perturbation, inflation=1.0, n=100_000):
     noise = perturbation.draw(jax.random.key(0), (n,), inflation)
-    return [None if part is None else np.asarray(part, np.float64) for part in noise]
+    return [
+        None if part is None else np.asarray(part, np.float64)
+        for part in (noise.shift, noise.weight)
+    ]
 
 
 @pytest.mark.parametrize("inflation", [1.0, 3.0])
