@@ -115,7 +115,7 @@ def smallest_ensemble(
     All face the same worlds. Sizes 2, 8, 32, ... are tried on about `EXPLORE` realizations until
     the difference to Thompson sampling falls below the tolerance, and bisected; all `realizations`
     are then spent on sizes either side of the crossing. There the difference is taken to be a
-    straight line in 1 / members, and the range is where its 95% band meets the tolerance.
+    straight line in 1 / members^2, and the range is where its 95% band meets the tolerance.
 
     Thompson sampling is scored by the regret expected under its action probabilities, which
     removes most of its noise; an ensemble gains nothing from that, its members nearly always agree.
@@ -128,23 +128,17 @@ def smallest_ensemble(
     most = checks.size("most", most, least=2)
     began = time.perf_counter()
     runs = _Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
-    line = _refine(runs, tolerance, most, *_explore(runs, tolerance, most))
-    # A size that was itself measured to be too small is out, whatever the line says far from it.
-    tried = runs.evaluated()
-    out = max(
-        (e.members for e in tried if e.difference - CONFIDENT * e.stderr > tolerance), default=0
-    )
-    members = line.first(tolerance, most)
+    members, low, high = _locate(runs, tolerance, most)
     thompson, error = _mean(runs.thompson)
     return EnsembleSize(
         members=members,
-        low=min(members, max(out + 1, line.first(tolerance, most, -CONFIDENT))),
-        high=line.first(tolerance, most, CONFIDENT),
+        low=low,
+        high=high,
         thompson=thompson,
         thompson_stderr=error,
         threshold=thompson + tolerance,
         realizations=realizations,
-        evaluated=tried,
+        evaluated=runs.evaluated(),
         seconds=time.perf_counter() - began,
     )
 
@@ -212,6 +206,18 @@ class _Runs:
         return tuple(self.evaluate(members, 0) for members in sorted(self.differences))
 
 
+def _locate(runs: _Runs, tolerance: float, most: int) -> tuple[int, int, int]:
+    """The smallest size, and the lowest and highest that cannot be excluded."""
+    line = _refine(runs, tolerance, most, *_explore(runs, tolerance, most))
+    members = line.first(tolerance, most)
+    low, high = (line.first(tolerance, most, errors) for errors in (-CONFIDENT, CONFIDENT))
+    # A size that was itself measured to be too small is out, whatever the line says far from it.
+    for e in runs.evaluated():
+        if e.difference - CONFIDENT * e.stderr > tolerance:
+            low = max(low, e.members + 1)
+    return members, min(low, members), high
+
+
 def _explore(runs: _Runs, tolerance: float, most: int) -> tuple[float, float]:
     """Roughly where the difference crosses the tolerance, and how far either side to measure."""
     few = min(EXPLORE, runs.realizations)
@@ -235,7 +241,7 @@ def _explore(runs: _Runs, tolerance: float, most: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Line:
-    """The difference as a straight line in 1 / members, fitted to the sizes measured in full."""
+    """The difference as a straight line in 1 / members^2, fitted to the sizes measured in full."""
 
     members: np.ndarray
     mean: np.ndarray
@@ -249,8 +255,8 @@ class _Line:
 
     def at(self, members: Any, errors: float = 0.0) -> np.ndarray:
         """The line, plus so many of its standard errors, at each size."""
-        design = np.stack([np.ones(len(self.members)), 1 / self.members], axis=1)
-        wanted = np.stack([np.ones(np.size(members)), 1 / np.atleast_1d(members)], axis=1)
+        design = np.stack([np.ones(len(self.members)), 1 / self.members**2.0], axis=1)
+        wanted = np.stack([np.ones(np.size(members)), 1 / np.atleast_1d(members) ** 2.0], axis=1)
         weights = wanted @ np.linalg.pinv(design)
         variance = np.einsum("ij,jk,ik->i", weights, self.covariance, weights)
         return weights @ self.mean + errors * np.sqrt(variance)
