@@ -382,11 +382,16 @@ class Network(eqx.Module):
         else:
             rows = jax.random.randint(batch_key, (self.steps, self.batch), 0, held)
             use = None
-        for i in range(self.steps):
+
+        def step(member: Member, numbered: tuple[Array, Array]) -> tuple[Member, None]:
+            rows, i = numbered
             keys = None
             if self.dropout is not None:
-                keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[1])
-            member = self._step(history, member, rows[i], use, size, keys)
+                keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[0])
+            return self._step(history, member, rows, use, size, keys), None
+
+        unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, its copies compilation
+        member, _ = jax.lax.scan(step, member, (rows, jnp.arange(self.steps)), unroll=unroll)
         return history, self._examine(member)
 
     def _step(

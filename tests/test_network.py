@@ -1,0 +1,494 @@
+"""Networks as learners: held to a plain NumPy loop, to the linear case, and to their limits."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from reference import learn, noises, thetas, updates
+
+import ensemble_sampling as es
+from ensemble_sampling.learners.network import Member
+
+DIM, HIDDEN, PERIODS, BATCH, STEPS, NOISE_STD = 4, 5, 12, 7, 3, 2.0
+
+
+def neuron(**settings) -> es.Network:
+    make = es.GaussianMLP(DIM, (), prior_std=1.5, squash=True)
+    return es.Network(make, DIM, PERIODS, NOISE_STD, 1.5, batch=BATCH, **settings)
+
+
+def two_layer(**changes) -> es.Network:
+    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.7)
+    settings: dict[str, Any] = {"batch": BATCH, "capacity": PERIODS} | changes
+    return es.Network(make, DIM, noise_std=NOISE_STD, prior_std=0.7, **settings)
+
+
+def data(periods=PERIODS, dim=DIM, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return np.arange(periods), rng.normal(size=(periods, dim)), rng.normal(size=periods)
+
+
+def rows_and_masks(key, t: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The batch rows and dropout uniforms of observation t, drawn as the learner draws them."""
+    _, batch_key, mask_key = jax.random.split(key, 3)
+    rows = jax.random.randint(batch_key, (STEPS, BATCH), 0, t + 1)
+    uniform = lambda k: jax.random.uniform(jax.random.fold_in(k, 0), (width,))  # noqa: E731
+    keys = [jax.random.split(jax.random.fold_in(mask_key, i), BATCH) for i in range(STEPS)]
+    return np.asarray(rows), np.stack([np.asarray(jax.vmap(uniform)(k)) for k in keys])
+
+
+def numpy_sgd(weights, anchor, x, targets, draws, prior_std, rate, drop=None, published=False):
+    """The paper's update, observation by observation and step by step, gradients by hand."""
+    w1, w2 = (w.copy() for w in weights)
+    for t in range(len(x)):
+        rows, uniforms = draws[t]
+        for i in range(STEPS):
+            xb, yb = x[rows[i]], targets[rows[i]]
+            mask = np.ones((BATCH, len(w2))) if drop is None else uniforms[i] < 1 - drop
+            before = xb @ w1.T
+            hidden = np.where(before >= 0, before, 0.01 * before)
+            error = 2 * ((hidden * mask) @ w2 - yb) / NOISE_STD**2 / BATCH
+            back = error[:, None] * w2 * mask * np.where(before >= 0, 1, 0.01)
+            pull = 2 / (prior_std**2 * (t + 1))
+            g2 = error @ (hidden if published else hidden * mask) + pull * (w2 - anchor[1])
+            g1 = back.T @ xb + pull * (w1 - anchor[0])
+            w1, w2 = w1 - rate * g1, w2 - rate * g2
+    return w1, w2
+
+
+def test_a_two_layer_ensemble_equals_the_numpy_loop(float64):
+    ensemble = es.Ensemble(two_layer(), members=3)
+    key = jax.random.key(1)
+    i, x, y = data()
+    start, end = learn(ensemble, key, i, x, y)
+    shift, _ = noises(ensemble, key, PERIODS)
+    keys = [jax.random.split(jax.random.fold_in(key, t))[1] for t in range(PERIODS)]
+    draws = [rows_and_masks(k, t, HIDDEN) for t, k in enumerate(keys)]
+    for m in range(3):
+        begin = [np.asarray(w[m]) for w in start[1].model.weights]
+        targets = y + NOISE_STD * np.asarray(shift)[:, m]
+        want = numpy_sgd(begin, begin, x, targets, draws, 0.7, 0.1)
+        for have, w in zip(end[1].model.weights, want, strict=True):
+            np.testing.assert_allclose(have[m], w, rtol=1e-9, atol=1e-9)
+
+
+def test_a_neuron_equals_the_numpy_loop(float64):
+    ensemble = es.Ensemble(neuron(), members=2)
+    key = jax.random.key(2)
+    i, x, y = data()
+    start, end = learn(ensemble, key, i, x, y)
+    shift, _ = noises(ensemble, key, PERIODS)
+    for m in range(2):
+        theta = anchor = np.asarray(start[1].model.weights[0][m])
+        for t in range(PERIODS):
+            rows, _ = rows_and_masks(jax.random.split(jax.random.fold_in(key, t))[1], t, 1)
+            for r in rows:
+                before = x[r] @ theta
+                output = np.where(before >= 0, before, 0.01 * before)
+                error = 2 * (output - y[r] - NOISE_STD * np.asarray(shift)[r, m]) / NOISE_STD**2
+                gradient = (error * np.where(before >= 0, 1, 0.01)) @ x[r] / BATCH
+                gradient += 2 * (theta - anchor) / (1.5**2 * (t + 1))
+                theta = theta - 0.1 * gradient
+        np.testing.assert_allclose(end[1].model.weights[0][m], theta, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("readout", [es.true_gradient, es.published_gradient])
+def test_dropout_equals_the_numpy_loop(readout, float64):
+    posterior = es.Dropout(two_layer(learning_rate=0.2), 0.4, readout=readout)
+    key = jax.random.key(3)
+    i, x, y = data()
+    start, end = learn(posterior, key, i, x, y)
+    keys = [jax.random.fold_in(key, t) for t in range(PERIODS)]
+    draws = [rows_and_masks(k, t, HIDDEN) for t, k in enumerate(keys)]
+    begin = [np.asarray(w) for w in start[1].model.weights]
+    zero = [np.zeros_like(w) for w in begin]
+    published = readout is es.published_gradient
+    want = numpy_sgd(begin, zero, x, y, draws, 0.7, 0.2, 0.4, published)
+    for have, w in zip(end[1].model.weights, want, strict=True):
+        np.testing.assert_allclose(have, w, rtol=1e-9, atol=1e-9)
+
+
+def test_both_readouts_predict_the_same():
+    key = jax.random.key(0)
+    x = jax.random.normal(key, (6, DIM))
+    values = [
+        posterior.sample(key, posterior.init(key))(x)
+        for posterior in (
+            es.Dropout(two_layer(), 0.5, readout=r)
+            for r in (es.true_gradient, es.published_gradient)
+        )
+    ]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-5, atol=1e-8)
+
+
+def test_a_coherent_mask_is_the_same_for_every_action_and_an_incoherent_one_is_not():
+    key = jax.random.key(0)
+    same = jnp.ones((50, DIM))
+    for coherent in (True, False):
+        posterior = es.Dropout(two_layer(), 0.5, coherent=coherent)
+        values = np.asarray(posterior.sample(key, posterior.init(key))(same))
+        assert (np.ptp(values) < 1e-7 * np.abs(values).max()) == coherent
+
+
+def test_with_no_data_a_member_predicts_exactly_as_its_prior_draw():
+    learner = two_layer()
+    key = jax.random.key(5)
+    x = jax.random.normal(key, (6, DIM))
+    shared, member = learner.init(key)
+    np.testing.assert_array_equal(
+        learner.predict(shared, member, x), jax.vmap(learner.make(key))(x)
+    )
+
+
+def test_gaussian_weights_have_the_prior_variance_and_centers_are_small():
+    make = es.GaussianMLP(100, (50,), prior_std=2.0)
+    first, second = make(jax.random.key(0)).weights
+    assert first.shape == (50, 100)
+    assert second.shape == (50,)
+    # 5,000 draws: the standard deviation's own error is 2 / sqrt(10,000) = 0.02.
+    assert abs(float(first.std()) - 2.0) < 0.08
+    center = np.asarray(make.center(jax.random.key(0)).weights[0])
+    assert abs(center.std() - 0.01) < 0.0004
+
+
+def test_a_linear_network_on_whole_batches_becomes_the_linear_ensemble(float64):
+    noise_std, prior_std, members, periods = 0.5, 1.5, 4, 10
+    linear = es.Ensemble(es.Linear(DIM, noise_std, prior_std=prior_std), members)
+
+    def make(key):  # a network that is linear, drawn exactly as Linear draws its prior
+        return es.MLP([prior_std * jax.random.normal(key, (DIM,))])
+
+    network = es.Network(
+        make, DIM, periods, noise_std, prior_std, batch=None, steps=4000, learning_rate=0.05
+    )
+    key = jax.random.key(6)
+    i, x, y = data(periods)
+    _, exact = learn(linear, key, i, x, y)
+    _, trained = learn(es.Ensemble(network, members), key, i, x, y)
+    np.testing.assert_allclose(trained[1].model.weights[0], thetas(exact), atol=1e-6)
+
+
+def test_any_equinox_module_and_optimizer_learns():
+    def make(key):
+        return eqx.nn.MLP(DIM, "scalar", 8, 2, activation=jax.nn.tanh, key=key)
+
+    learner = es.Network(make, DIM, 64, 0.1, 1.0, optimizer=optax.adam, learning_rate=0.01, steps=8)
+    ensemble = es.Ensemble(learner, 3)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (200, DIM))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+    start, end = learn(ensemble, jax.random.key(0), np.zeros(200, int), x, y)
+    values = lambda b: np.asarray(ensemble.values(jax.random.key(0), b, jnp.asarray(x), 1))  # noqa: E731
+    error = lambda b: np.mean((values(b) - y) ** 2)  # noqa: E731
+    assert error(end) < 0.1 * error(start)
+    assert np.any(np.asarray(jax.tree.leaves(end[1].optimizer)[0]) != 0)
+
+
+def test_history_is_stored_once_and_perturbations_once_per_member():
+    history, members = es.Ensemble(two_layer(), 6).init(jax.random.key(0))
+    assert history.features.shape == (PERIODS, DIM)
+    assert history.outcomes.shape == (PERIODS,)
+    assert members.noise.shift.shape == (6, PERIODS)
+    assert members.noise.weight is None
+    _, members = es.Ensemble(two_layer(), 6, es.Poisson()).init(jax.random.key(0))
+    assert members.noise.weight.shape == (6, PERIODS)
+    assert members.noise.shift is None
+
+
+def test_a_window_keeps_the_newest_and_weighs_the_prior_against_them(float64):
+    """Ten observations through a window of four end where the last four alone would."""
+    i, x, y = data(10)
+    full = two_layer(capacity=4, batch=None, steps=5, learning_rate=0.05)
+    _, windowed = learn(es.Point(full), jax.random.key(0), i, x, y)
+    order = np.argsort(np.asarray(windowed[0].outcomes))
+    np.testing.assert_allclose(np.sort(y[-4:]), np.asarray(windowed[0].outcomes)[order])
+    assert int(full.history.effective(windowed[0].seen, 4)) == 4
+    assert int(windowed[0].seen) == 10
+
+
+def test_a_reservoir_is_a_uniform_sample_and_weighs_the_prior_against_all():
+    reservoir = es.Reservoir()
+    capacity, periods, runs = 5, 40, 4000
+
+    def run(key):
+        def put(slots, t):
+            slot, kept = reservoir.slot(jax.random.fold_in(key, t), t, capacity)
+            return slots.at[slot].set(jnp.where(kept, t, slots[slot])), None
+
+        return jax.lax.scan(put, jnp.zeros(capacity, int), jnp.arange(periods))[0]
+
+    kept = jax.vmap(run)(jax.random.split(jax.random.key(0), runs))
+    share = np.bincount(np.asarray(kept).ravel(), minlength=periods) / runs
+    # Each observation is kept with chance 5/40; five standard errors of a binomial share.
+    assert np.abs(share - capacity / periods).max() < 5 * np.sqrt(0.125 * 0.875 / runs)
+    assert int(reservoir.effective(jnp.array(40), capacity)) == 40
+
+
+def test_bootstrap_weights_enter_the_loss(float64):
+    """A weight of two counts as the observation twice, of zero as never."""
+    learner = two_layer(batch=None, steps=1, capacity=2)
+    key, x = jax.random.key(0), jnp.ones(DIM)
+    shared, member = learner.init(key, 1.0, es.Noise(weight=jnp.ones(())))
+    once = lambda w: learner.observe(  # noqa: E731
+        key,
+        shared,
+        member,
+        es.Action(jnp.array(0), x),
+        jnp.array(1.0),
+        es.Noise(weight=jnp.array(w)),
+    )[1].model.weights[0]
+    base = member.model.weights[0]
+    np.testing.assert_allclose(once(0.0), base, atol=1e-15)
+    np.testing.assert_allclose(once(2.0) - base, 2 * (once(1.0) - base), atol=1e-12)
+
+
+def diverging() -> es.Network:
+    return two_layer(learning_rate=1e6)
+
+
+def test_a_diverged_member_never_acts_is_put_back_and_counted():
+    ensemble = es.Ensemble(diverging(), 4)
+    key = jax.random.key(0)
+    start, end = learn(ensemble, key, *data(1))
+    assert int(ensemble.diverged(end)) > 0
+    assert not np.asarray(end[1].healthy).all()
+    x = jax.random.normal(key, (6, DIM))
+    sick = np.asarray(ensemble.values(key, end, x, 1))
+    fresh = np.asarray(ensemble.values(key, start, x, 1))
+    unhealthy = ~np.asarray(end[1].healthy)
+    np.testing.assert_array_equal(sick[unhealthy], fresh[unhealthy])
+
+
+def test_a_diverged_member_learns_again_from_history():
+    learner = two_layer()
+    key = jax.random.key(1)
+    shared, member = learner.init(key)
+    broken = member._replace(
+        model=jax.tree.map(lambda w: w * jnp.nan, member.model), healthy=jnp.array(False)
+    )
+    i, x, y = data()
+    after = updates(
+        _Alone(learner), (shared, broken), jax.random.split(key, PERIODS), i, *_f32(x, y)
+    )
+    assert bool(after[1].healthy)
+    assert all(np.isfinite(w).all() for w in after[1].model.weights)
+    assert any(
+        np.any(a != b) for a, b in zip(after[1].model.weights, member.start.weights, strict=True)
+    )
+
+
+class _Alone:
+    """One member observed without noise."""
+
+    def __init__(self, learner):
+        self.learner = learner
+
+    def update(self, key, belief, action, outcome) -> tuple[object, Member]:
+        return self.learner.observe(key, *belief, action, outcome, es.Noise())
+
+
+def _f32(*arrays):
+    return [jnp.asarray(a, float) for a in arrays]
+
+
+def test_diverged_members_are_counted_in_the_result():
+    learner = es.Network(es.GaussianMLP(DIM, (HIDDEN,)), DIM, 20, 1.0, learning_rate=1e6)
+    world = es.NetworkBandit(DIM, arms=5, hidden=HIDDEN, noise_std=1.0)
+    result = es.simulate(es.EnsembleSampling(learner, 3), world, periods=20, realizations=4)
+    assert result.diverged > 0
+    assert np.isfinite(result.mean).all()
+
+
+# Outcome vectors and rewards
+
+
+def test_expected_rewards_are_exact_for_cubic_polynomials(float64):
+    reward = es.Reward(lambda y: 1 + 2 * y[0] - y[1] ** 2 + y[0] * y[1] + y[0] ** 3, 2)
+    mean, s = np.array([[0.5, -1.0], [2.0, 0.3]]), 0.7
+    a, b = mean.T
+    want = 1 + 2 * a - (b**2 + s**2) + a * b + a**3 + 3 * a * s**2
+    np.testing.assert_allclose(reward.expected(jnp.asarray(mean), s), want, rtol=1e-10)
+
+
+def test_a_threshold_is_integrated_over_the_noise():
+    """P(N(m, 1) > 0.5), to within the spacing of the points."""
+    from scipy.stats import norm
+
+    reward = es.Reward(lambda y: (y[0] > 0.5).astype(float), 1, draws=512)
+    mean = np.linspace(-2, 2, 9)
+    have = reward.expected(jnp.asarray(mean)[:, None], 1.0)
+    np.testing.assert_allclose(have, norm.sf(0.5 - mean), atol=0.01)
+
+
+def test_a_concave_reward_prefers_what_its_mean_alone_would_not():
+    """Where the reward bends, noise costs: E min(y, 0) is -0.4 at a mean of 0, nearly 0 at 2."""
+    reward = es.Reward(lambda y: jnp.minimum(y[0], 0.0) + 0.1 * y[1], 2)
+    mean = jnp.array([[0.0, 1.0], [2.0, 0.5]])  # R(mean) favours the first, E R the second
+    values = reward.expected(mean, 1.0)
+    assert reward.function(mean[0]) > reward.function(mean[1])
+    assert values[1] > values[0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_vector_outcomes_are_learned_and_scored(kind):
+    reward = lambda y: y[0] - y[1] ** 2  # noqa: E731
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=(DIM, 2))
+    x = rng.uniform(-1, 1, (300, DIM))
+    y = x @ truth + 0.05 * rng.normal(size=(300, 2))
+    if kind == "linear":
+        learner = es.Linear(DIM, 0.05, outcomes=2, reward=reward)
+    else:
+        make = lambda key: es.MLP([jax.random.normal(key, (2, DIM))])  # noqa: E731
+        learner = es.Network(
+            make, DIM, 300, 0.05, outcomes=2, reward=reward, learning_rate=1e-3, steps=5
+        )
+    ensemble = es.Ensemble(learner, 3)
+    _, end = learn(ensemble, jax.random.key(0), np.zeros(300, int), x, y)
+    have = ensemble.values(jax.random.key(0), end, jnp.asarray(x[:20], float), 1)
+    mean = x[:20] @ truth
+    want = mean[:, 0] - (mean[:, 1] ** 2 + 0.05**2)
+    np.testing.assert_allclose(np.asarray(have), np.tile(want, (3, 1)), atol=0.15)
+
+
+def test_a_vector_world_scores_by_expected_reward():
+    world = es.NetworkBandit(
+        DIM, arms=6, hidden=3, noise_std=1.0, outcomes=2, reward=lambda y: y[0] - y[1] ** 2
+    )
+    key = jax.random.key(0)
+    state = world.init(key)
+    draws = jax.vmap(lambda k: world.outcome(k, state, es.Action(jnp.array(2), state.actions[2])))(
+        jax.random.split(key, 20_000)
+    )
+    sampled = np.asarray(draws[:, 0] - draws[:, 1] ** 2)
+    error = sampled.std() / np.sqrt(len(sampled))
+    assert abs(sampled.mean() - float(state.means[2])) < 5 * error
+
+
+# Clicks
+
+
+def test_cross_entropy_members_spread_like_the_laplace_approximation():
+    """Balanced clicks: with noise_std = 1/2 the members' covariance is H^-1 at the mode."""
+    dim, periods, members, prior_std = 2, 300, 400, 1.0
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(periods, dim)) * 0.3
+    y = rng.integers(0, 2, periods)
+    make = lambda key: es.MLP([prior_std * jax.random.normal(key, (dim,))])  # noqa: E731
+    learner = es.Network(
+        make,
+        dim,
+        periods,
+        0.5,
+        prior_std,
+        loss=es.CrossEntropy(),
+        batch=None,
+        steps=3,
+        learning_rate=0.3,
+    )
+    _, end = learn(es.Ensemble(learner, members), jax.random.key(0), np.zeros(periods, int), x, y)
+    theta = np.asarray(end[1].model.weights[0])
+    p = 1 / (1 + np.exp(-x @ theta.mean(axis=0)))
+    laplace = np.linalg.inv((x.T * p * (1 - p)) @ x + np.eye(dim) / prior_std**2)
+    ratio = np.linalg.eigvalsh(np.linalg.solve(laplace, np.cov(theta.T)).real)
+    # A variance from 400 draws is off by sqrt(2 / 399) = 7%; four of these, and 5% for p != 1/2.
+    assert np.all(np.abs(ratio - 1) < 0.33), ratio
+
+
+def test_a_click_network_predicts_chances_and_learns():
+    world = es.LogisticBandit(3, arms=20, prior_std=1.0, bias=-1.0)
+    learner = es.Network(
+        lambda key: es.MLP([jax.random.normal(key, (3,))]), 3, 400, 0.5, loss=es.CrossEntropy()
+    )
+    result = es.simulate(es.EnsembleSampling(learner, 10), world, periods=400, realizations=30)
+    uniform = es.simulate(es.Uniform(), world, periods=400, realizations=30)
+    assert result.mean[-50:].mean() < 0.35 * uniform.mean[-50:].mean()
+
+
+# One output per action
+
+
+def test_with_one_output_per_action_only_the_chosen_one_learns():
+    arms = 3
+    make = lambda key: es.MLP([jax.random.normal(key, (arms, DIM))])  # noqa: E731
+    learner = es.Network(make, DIM, 10, 1.0, arms=arms)
+    key = jax.random.key(0)
+    shared, member = learner.init(key)
+    context = jax.random.normal(key, (DIM,))
+    action = es.Action(jnp.array(1), context)
+    _, after = learner.observe(key, shared, member, action, jnp.array(5.0), es.Noise())
+    moved = np.any(np.asarray(after.model.weights[0] != member.model.weights[0]), axis=1)
+    np.testing.assert_array_equal(moved, [False, True, False])
+    values = learner.predict(shared, member, jnp.tile(context, (arms, 1)))
+    np.testing.assert_allclose(values, member.model.weights[0] @ context, rtol=1e-5)
+
+
+# The paper's order, small
+
+
+def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
+    periods, runs = 1000, 40
+    learner = es.Network(
+        es.GaussianMLP(100, (), prior_std=10**0.5, squash=True), 100, periods, 10.0, 10**0.5
+    )
+
+    def late(agent) -> np.ndarray:
+        regret = es.simulate(agent, es.NeuronBandit(), periods, runs, keep=True).regret
+        assert regret is not None
+        return regret[:, -200:].mean(axis=1)
+
+    ensemble = late(es.EnsembleSampling(learner, 30))
+    for epsilon in (es.Constant(0.1), es.Annealed(150)):
+        gap = late(es.EpsilonGreedy(learner, epsilon)) - ensemble
+        assert gap.mean() > 3 * gap.std() / np.sqrt(runs), epsilon
+
+
+# Bad input
+
+
+def wide(key):
+    return es.MLP([jax.random.normal(key, (2, DIM))])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: two_layer(capacity=0), "capacity must be at least 1, got 0"),
+        (lambda: two_layer(batch=0), "batch must be at least 1, got 0"),
+        (lambda: two_layer(steps=0), "steps must be at least 1, got 0"),
+        (lambda: two_layer(learning_rate=0.0), "learning_rate must be greater than 0"),
+        (lambda: es.Network(wide, DIM, 5), r"output of shape \(\), but it gives \(2,\)"),
+        (lambda: es.Network(wide, DIM, 5, arms=3), r"output of shape \(3,\), but it gives \(2,\)"),
+        (lambda: es.Network(wide, DIM, 5, outcomes=2), "give the reward function"),
+        (lambda: es.Reward(lambda y: y[0] / 0.0, 2), "one finite number"),
+        (lambda: es.Reward(lambda y: y, 2), "one finite number"),
+        (lambda: es.Reward(lambda y: y.sum(), 0), "outcomes must be at least 1, got 0"),
+        (lambda: es.Dropout(two_layer(), 1.5), "rate must be between 0 and 1, got 1.5"),
+        (lambda: es.GaussianMLP(DIM, (0,)), "hidden must be at least 1, got 0"),
+        (lambda: es.GaussianMLP(DIM, (3,), prior_std=-1.0), "prior_std must be greater than 0"),
+        (lambda: es.NetworkBandit(DIM, arms=0), "arms must be at least 1, got 0"),
+    ],
+)
+def test_bad_settings_are_named(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_an_outcome_of_another_shape_is_refused():
+    agent = es.EnsembleSampling(two_layer(), 2)
+    state = agent.init(jax.random.key(0))
+    action = es.Action(jnp.array(0), jnp.ones(DIM))
+    with pytest.raises(ValueError, match=r"shape \(\), got \(2,\)"):
+        agent.update(jax.random.key(0), state, action, jnp.ones(2))
+    with pytest.raises(ValueError, match=rf"shape \(K >= 1, {DIM}\), got \(3, 9\)"):
+        agent.act(jax.random.key(0), state, jnp.ones((3, 9)))
+
+
+def test_dropout_without_hidden_units_is_refused():
+    posterior = es.Dropout(neuron(), 0.5)
+    with pytest.raises(ValueError, match="hidden units"):
+        posterior.sample(jax.random.key(0), posterior.init(jax.random.key(0)))(jnp.ones((2, DIM)))
