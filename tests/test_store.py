@@ -11,8 +11,10 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
 import ensemble_sampling as es
+from ensemble_sampling.cli import app
 from ensemble_sampling.store import inspect
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -336,3 +338,16 @@ def test_float64_ledgers_keep_float64(tmp_path):
             assert equal(bandit.state, state)
     with pytest.raises(ValueError, match="precision: 'float64' -> 'float32'"):
         es.Bandit.open(tmp_path, AGENT)
+
+
+def test_the_command_line_shows_how_a_bandit_is_doing(shop, tmp_path):
+    folder, _ = shop
+    run = lambda *words: CliRunner().invoke(app, ["inspect", *map(str, words)])  # noqa: E731
+    shown = run(folder, "--plot", tmp_path / "shop.png")
+    assert shown.exit_code == 0
+    assert "decisions  10" in shown.output
+    assert "agreement" in shown.output
+    assert (tmp_path / "shop.png").stat().st_size > 1000
+    nothing = run(tmp_path / "nothing")
+    assert nothing.exit_code == 2
+    assert "cannot open the ledger" in nothing.output

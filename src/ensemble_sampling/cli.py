@@ -1,4 +1,4 @@
-"""The command line: reproduce the paper, and rebuild its report."""
+"""The command line: reproduce the paper, rebuild its report, look at a running bandit."""
 
 import time
 from collections.abc import Iterator
@@ -77,12 +77,24 @@ def report(
         typer.echo(str(reporting.build(folder, _warn)))
 
 
+@app.command()
+def inspect(
+    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
+) -> None:
+    """How a bandit is doing, also while it is running."""
+    from . import store
+
+    with _told():
+        typer.echo(str(store.inspect(folder, plot)))
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """What was asked wrongly is said in a sentence, not in a traceback."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         _warn(f"error: {error}")
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:

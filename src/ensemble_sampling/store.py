@@ -349,10 +349,15 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
     return (total[end] - total[start]) / (end - start)
 
 
-def inspect(folder: str | os.PathLike[str]) -> Summary:
-    """The summary of the bandit in a folder, also while another process runs it."""
+def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None = None) -> Summary:
+    """The summary of the bandit in a folder, also while another process runs it.
+
+    `plot` names a file for a figure of it, in any format Matplotlib writes.
+    """
     ledger = Ledger(Path(folder), write=False)
     try:
+        if plot is not None:
+            ledger.plot().savefig(plot)
         return ledger.summary(snapshot_diverged(Path(folder) / SNAPSHOT))
     finally:
         ledger.close()
