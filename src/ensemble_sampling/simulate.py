@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,22 @@ from .files import write_atomically
 
 Progress = Callable[[int, int], None]
 """Told how many realizations are done, and how many there are."""
+
+
+class Event(NamedTuple):
+    """What happened in a period, before the agent has learned from it."""
+
+    t: Array
+    offer: Round
+    action: Action
+    outcome: Array
+
+
+Measure = Callable[[Any, Key, Any, Event], Array]
+"""(agent, key, state, event) -> the number or numbers to record in place of the regret.
+
+It is compiled in: a function, or a frozen dataclass with `__call__`, equal ones share a program.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,8 +71,9 @@ class Moments:
     @classmethod
     def of(cls, regret: np.ndarray) -> "Moments":
         mean = regret.mean(axis=0, dtype=np.float64)
-        rows = (regret[i : i + 16] for i in range(0, len(regret), 16))  # which stay in cache
-        m2 = sum((np.square(r - mean).sum(axis=0) for r in rows), np.zeros_like(mean))
+        m2 = np.zeros_like(mean)
+        for i in range(0, len(regret), 16):  # few rows at a time stay in cache
+            m2 += np.square(regret[i : i + 16] - mean).sum(axis=0)
         return cls(len(regret), mean, m2)
 
     def merge(self, other: "Moments") -> "Moments":
@@ -75,7 +92,13 @@ class Moments:
 
 
 def realization(
-    agent: Agent, environment: Environment, key: Key, periods: int, coupled: bool, expected: bool
+    agent: Agent,
+    environment: Environment,
+    key: Key,
+    periods: int,
+    coupled: bool,
+    expected: bool = False,
+    measure: Measure | None = None,
 ) -> tuple[Array, dict[str, Array]]:
     """One run: regret per period, and what went wrong on the way.
 
@@ -84,6 +107,7 @@ def realization(
     same noise to every agent, and to every member (the coupling of the paper's appendix).
     """
     world_key, outcome_key, agent_key = jax.random.split(key, 3)
+    measure_key = jax.random.fold_in(key, 3)
     init_key, offer_key = jax.random.split(world_key)
     start_key, act_key, update_key = jax.random.split(agent_key, 3)
     world = environment.init(init_key)
@@ -108,6 +132,9 @@ def realization(
             average = lambda: _average(means.max() - means, chances(state, offer))  # noqa: E731
             regret = branch(t == periods - 1, average, lambda: regret)
         outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
+        if measure is not None:
+            event = Event(t, offer, action, outcome)
+            regret = measure(agent, jax.random.fold_in(measure_key, t), state, event)
         state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         pulls = pulls.at[index].add(1) if coupled else pulls
         nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
@@ -147,6 +174,7 @@ def simulate(
     coupled: bool = False,
     keep: bool | Sequence[int] = False,
     expected: bool = False,
+    measure: Measure | None = None,
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
@@ -163,6 +191,7 @@ def simulate(
         keeps only those.
     expected: score the last period by the regret expected under the agent's `probabilities`
         instead of the action it drew: the same mean with less noise.
+    measure: what to record in every period in place of the regret.
     chunk: realizations per compiled call; by default chosen from the problem's size.
     checkpoint: a folder; finished chunks are saved there, and a run that was interrupted goes on
         where it stopped and gives the same numbers.
@@ -188,6 +217,7 @@ def simulate(
             "coupled": coupled,
             "keep": keep,
             "expected": expected,
+            "measure": describe(measure),
             "precision": str(jnp.result_type(float)),
         }
         store = _Checkpoint(Path(checkpoint), run)
@@ -200,15 +230,16 @@ def simulate(
         store.begin(size)
     agent, environment = jax.tree.map(_as_array, (agent, environment))
     runner = _eager if _on_host(agent) else _compiled
-    run_chunk = runner(agent, environment, seed, size, (periods, coupled, expected))
+    run_chunk = runner(agent, environment, seed, size, (periods, coupled, expected, measure))
 
     def work(number: int) -> dict[str, Any]:
         first, count = number * size, min(size, realizations - number * size)
         with _device():
             regret, tally = jax.tree.map(np.asarray, run_chunk(first))
         regret, tally = regret[:count], {k: v[:count] for k, v in tally.items()}
-        if tally["nonfinite"].any() or not np.isfinite(regret).all():
-            r = first + int(np.argmax((tally["nonfinite"] > 0) | ~np.isfinite(regret).all(axis=1)))
+        finite = np.isfinite(regret.reshape(count, -1)).all(axis=1)
+        if tally["nonfinite"].any() or not finite.all():
+            r = first + int(np.argmax((tally["nonfinite"] > 0) | ~finite))
             raise ValueError(
                 f"{type(environment).__name__} gave an outcome or mean reward that is not finite "
                 f"in realization {r} of seed {seed}"
@@ -292,6 +323,12 @@ def _check(agent: Agent, environment: Environment) -> int:
     """Trace one period without compiling, so that shapes that disagree fail here; -> arms."""
     checks.part("agent", agent, "init", "act", "update")
     checks.part("environment", environment, "init", "offer", "outcome")
+    for leaf in jax.tree.leaves((agent, environment)):
+        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | Array):
+            raise TypeError(
+                "a setting that is not a number must be a static field, "
+                f"eqx.field(static=True), got {leaf!r}"
+            )
 
     def one(key: Key) -> Array:
         world = environment.init(key)
@@ -334,9 +371,7 @@ def chunk_size(agent: Agent, environment: Environment, periods: int, realization
 
 
 @lru_cache(maxsize=64)
-def _program(
-    structure: Any, shapes: Any, lanes: int, mode: tuple[int, bool, bool], x64: bool
-) -> Any:
+def _program(structure: Any, shapes: Any, lanes: int, mode: tuple[Any, ...], x64: bool) -> Any:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
@@ -355,7 +390,7 @@ def _program(
 
 
 def _compiled(
-    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[int, bool, bool]
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
 ) -> Callable[[int], Any]:
     leaves, structure = jax.tree.flatten((agent, environment))
     shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
@@ -373,7 +408,7 @@ def _compiled(
 
 
 def _eager(
-    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[int, bool, bool]
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
 ) -> Callable[[int], Any]:
     """The same realizations one after another, the loop over periods run by Python."""
 
