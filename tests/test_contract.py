@@ -1,0 +1,204 @@
+"""What every posterior, agent and environment must do. Adding one is one line in a table."""
+
+# ruff: noqa: F722 (jaxtyping's shapes are not forward references)
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beartype import beartype
+from jax import Array
+from jaxtyping import Bool, Float, Int, jaxtyped
+
+import ensemble_sampling as es
+
+ARMS, DIM, UPDATES, CHOICES = 4, 3, 6, 4000
+ARM = es.IndependentArms(ARMS, noise_std=0.7)
+LINE = es.Linear(DIM, noise_std=0.7)
+NET = es.Network(es.GaussianMLP(DIM, (5,)), DIM, capacity=8, batch=4, learning_rate=0.01)
+
+POSTERIORS: dict[str, es.Posterior] = {
+    "exact arms": es.Exact(ARM),
+    "exact linear": es.Exact(LINE),
+    "point linear": es.Point(LINE),
+    "ensemble of arms": es.Ensemble(ARM, 5),
+    "ensemble of linear": es.Ensemble(LINE, 5, inflation=1.5),
+    "poisson ensemble of linear": es.Ensemble(LINE, 5, es.Poisson()),
+    "bernoulli ensemble of arms": es.Ensemble(ARM, 5, es.Bernoulli()),
+    "ensemble of networks": es.Ensemble(NET, 3),
+    "dropout": es.Dropout(NET, 0.5),
+}
+AGENTS: dict[str, es.Agent] = {
+    **{name: es.ThompsonSampling(posterior) for name, posterior in POSTERIORS.items()},
+    "epsilon-greedy": es.EpsilonGreedy(LINE, 0.2),
+    "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
+    "uniform": es.Uniform(),
+}
+ENVIRONMENTS: dict[str, es.Environment] = {
+    "gaussian arms": es.GaussianArms(ARMS, 0.5, 1.0, 2.0),
+    "linear": es.LinearBandit(DIM, ARMS),
+    "linear, given actions": es.LinearBandit(actions=np.eye(DIM)),
+    "linear, fresh actions": es.LinearBandit(DIM, ARMS, fresh=True),
+    "neuron": es.NeuronBandit(DIM, ARMS, noise_std=1.0),
+    "network": es.NetworkBandit(DIM, ARMS, hidden=5, noise_std=1.0),
+    "network, vector outcomes": es.NetworkBandit(DIM, ARMS, 5, outcomes=2, reward=jnp.sum),
+    "logistic": es.LogisticBandit(DIM, ARMS),
+}
+
+FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(ARMS, DIM)), float)
+
+init = jax.jit(lambda agent, key: agent.init(key))
+act = jax.jit(lambda agent, *args: agent.act(*args))
+update = jax.jit(lambda agent, *args: agent.update(*args))
+
+
+@jax.jit
+def act_often(agent, keys, state, available):
+    return jax.vmap(lambda key: agent.act(key, state, FEATURES, available))(keys)
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def case(request):
+    """(agent, its states at the start and after every one of a few updates)."""
+    agent, key = AGENTS[request.param], jax.random.key(1)
+    states = [init(agent, key)]
+    for t in range(UPDATES):
+        action = es.Action(jnp.int32(t % ARMS), FEATURES[t % ARMS])
+        key, outcome = jax.random.fold_in(key, t), jnp.float32(np.sin(t))
+        states.append(update(agent, key, states[-1], action, outcome))
+    return agent, states
+
+
+def equal(one, two) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_updating_keeps_the_states_structure_shapes_and_types(case):
+    kinds = [jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s) for s in case[1]]
+    assert all(kind == kinds[0] for kind in kinds)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(case[1][-1]))
+
+
+def test_jit_traces_act_and_update_once_whatever_the_settings(case):
+    agent, states = case
+    other = jax.tree.map(lambda x: x * 0.9 if isinstance(x, float) else x, agent)
+    action, key = es.Action(jnp.int32(1), FEATURES[1]), jax.random.key(0)
+    act(agent, key, states[0], FEATURES)
+    before = act._cache_size(), update._cache_size()  # compiled once each by now
+    for who in (agent, other):
+        for t, state in enumerate(states):
+            act(who, jax.random.fold_in(key, t), state, FEATURES)
+            update(who, jax.random.fold_in(key, t), state, action, jnp.float32(t))
+    assert (act._cache_size(), update._cache_size()) == before
+
+
+def test_the_same_key_gives_the_same_result(case):
+    agent, states = case
+    key, action, outcome = jax.random.key(5), es.Action(jnp.int32(2), FEATURES[2]), jnp.float32(0.3)
+    assert equal(init(agent, key), init(agent, key))
+    assert equal(*(update(agent, key, states[-1], action, outcome) for _ in range(2)))
+    assert act(agent, key, states[-1], FEATURES) == act(agent, key, states[-1], FEATURES)
+
+
+def test_one_decision_at_a_time_is_what_runs_compiled(case):
+    agent, states = case
+    key, state = jax.random.key(6), states[-1]
+    index = agent.act(key, state, FEATURES)
+    assert index.shape == ()
+    assert index == act(agent, key, state, FEATURES)
+    action = es.Action(index, FEATURES[index])
+    eager = agent.update(key, state, action, 0.5)
+    compiled = update(agent, key, state, action, jnp.float32(0.5))
+    for one, two in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [(1, 1, 1, 1), (1, 0, 1, 1)], ids=["all", "masked"])
+def test_probabilities_sum_to_one_and_are_how_often_actions_are_chosen(case, mask):
+    """A share of n choices has variance p (1 - p) / n, and where the probabilities are
+    themselves shares of `draws`, p (1 - p) / draws more. Five standard deviations, and 5 / n for
+    the skew of rare choices: below 1e-5 by chance for an action."""
+    agent, states = case
+    available = jnp.asarray(mask, bool)
+    p = checked_probabilities(agent.probabilities(states[-1], FEATURES, available))
+    keys = jax.random.split(jax.random.key(8), CHOICES)
+    chosen = np.asarray(act_often(agent, keys, states[-1], available))
+    shares = np.bincount(chosen, minlength=ARMS) / CHOICES
+    assert (p[~np.asarray(available)] == 0).all()
+    assert (shares[~np.asarray(available)] == 0).all()
+    counts = [CHOICES, *([agent.draws] if isinstance(agent, es.ThompsonSampling) else [])]
+    middle = (p + shares) / 2
+    width = np.sqrt(middle * (1 - middle) * sum(1 / n for n in counts))
+    assert (np.abs(shares - p) <= 5 * width + 5 / min(counts)).all(), (shares, p)
+
+
+@jaxtyped(typechecker=beartype)
+def checked_probabilities(p: Float[Array, " arms"]) -> np.ndarray:
+    have = np.asarray(p, np.float64)
+    assert (have >= 0).all()
+    np.testing.assert_allclose(have.sum(), 1, rtol=1e-5)
+    return have
+
+
+@jaxtyped(typechecker=beartype)
+def check_values(values: Float[Array, "models arms"], sample: Float[Array, " arms"]) -> None:
+    assert np.isfinite(values).all()
+    assert np.isfinite(sample).all()
+
+
+def test_a_sample_is_a_model_that_values_every_action(case):
+    agent, states = case
+    if not isinstance(agent, es.ThompsonSampling):
+        return  # the others do not act on a sample
+    posterior, belief, key = agent.posterior, states[-1], jax.random.key(0)
+    check_values(
+        posterior.values(key, belief, FEATURES, 7), posterior.sample(key, belief)(FEATURES)
+    )
+
+
+@jaxtyped(typechecker=beartype)
+def check_offer(
+    features: Float[Array, "arms dim"],
+    means: Float[Array, " arms"],
+    index: Int[Array, ""],
+    available: Bool[Array, " arms"] | None,
+) -> None:
+    assert np.isfinite(features).all()
+    assert np.isfinite(means).all()
+    assert index < features.shape[0]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_an_environment_offers_actions_and_their_mean_rewards(name):
+    env, key = ENVIRONMENTS[name], jax.random.key(0)
+    init = jax.jit(lambda env, key: env.init(key))
+    offer = jax.jit(lambda env, key, world: env.offer(key, world))
+    outcomes = jax.jit(
+        lambda env, keys, world, action: jax.vmap(lambda k: env.outcome(k, world, action))(keys)
+    )
+    world, other = init(env, key), init(env, jax.random.key(1))
+    assert equal(world, init(env, key))
+    assert not equal(world, other)
+    assert jax.tree.structure(world) == jax.tree.structure(other)
+    for t, w in enumerate((world, other, world)):
+        row = offer(env, jax.random.key(t), w)
+        index = jnp.asarray(len(row.means) - 1, jnp.int32)
+        check_offer(row.features, row.means, index, row.available)
+    assert init._cache_size() == offer._cache_size() == 1
+    # The average reward is the mean reward, within five standard errors.
+    keys, action = jax.random.split(key, CHOICES), es.Action(index, row.features[index])
+    seen, reward = outcomes(env, keys, world, action), getattr(env, "reward", None)
+    seen = np.asarray(seen if reward is None else jax.vmap(reward.function)(seen), np.float64)
+    assert seen.shape == (CHOICES,)
+    stderr = seen.std() / np.sqrt(CHOICES)
+    assert stderr > 0
+    assert abs(seen.mean() - float(row.means[index])) < 5 * stderr
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_runs_in_the_simulator(name):
+    result = es.simulate(es.Uniform(), ENVIRONMENTS[name], 5, 20, keep=True)
+    assert result.regret is not None
+    assert (result.regret >= 0).all()
+    assert result.regret.max() > 0
