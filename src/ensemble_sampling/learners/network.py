@@ -282,7 +282,7 @@ class Network(eqx.Module):
         return () if self.outcomes is None else (self.outcomes,)
 
     def _check_output(self) -> None:
-        row = jax.ShapeDtypeStruct((self.dim,), float)
+        row = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
         output = jax.eval_shape(lambda k, x: self.make(k)(x), jax.random.key(0), row)
         wanted = self._outcome_shape if self.arms is None else (self.arms,)
         shape = getattr(output, "shape", None)
