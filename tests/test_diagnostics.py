@@ -1,0 +1,197 @@
+"""Diagnostics against closed forms, the concentration lemma, and ensembles known to be wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import regression
+
+import ensemble_sampling as es
+from ensemble_sampling import diagnostics, theory
+
+VALUES = jnp.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [2.0, 2.0, 0.0]])
+
+
+def test_votes_moments_and_counts_of_a_small_ensemble():
+    seen = diagnostics.view(VALUES)
+    np.testing.assert_allclose(seen.probabilities, [2.5 / 4, 1.5 / 4, 0])  # the last one ties
+    np.testing.assert_allclose(seen.mean, [2, 1.5, 0])
+    np.testing.assert_allclose(seen.spread, np.std(VALUES, axis=0, ddof=1), rtol=1e-6)
+    both = np.corrcoef(np.asarray(VALUES[:, :2]).T)
+    np.testing.assert_allclose(seen.correlation[:2, :2], both, atol=1e-6)
+    np.testing.assert_allclose(seen.correlation[2], [0, 0, 1])  # a constant correlates with nothing
+    assert int(seen.distinct) == 2
+    entropy = -(0.625 * np.log(0.625) + 0.375 * np.log(0.375))
+    assert float(seen.effective) == pytest.approx(np.exp(entropy), rel=1e-6)
+
+
+def test_unavailable_actions_get_no_votes():
+    seen = diagnostics.view(VALUES, jnp.array([False, True, True]))
+    np.testing.assert_allclose(seen.probabilities, [0, 1, 0])
+    assert int(seen.distinct) == 1
+
+
+def test_an_ensemble_is_seen_through_its_members():
+    ensemble = es.Ensemble(es.IndependentArms(3), 4)
+    seen = diagnostics.look(ensemble, (jnp.ones(3), VALUES), jnp.eye(3))
+    for a, b in zip(seen, diagnostics.view(VALUES), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_distances_and_their_errors_are_those_of_repeated_sampling():
+    """Half a count in 3,000 moves KL by under 1e-3; 2,000 repeats give an error to 1.6%."""
+    votes, truth, draws = np.array([0.6, 0.4, 0.0]), np.array([0.3, 0.5, 0.2]), 3000
+    kl = 0.6 * np.log(0.6 / 0.3) + 0.4 * np.log(0.4 / 0.5)
+    counts = np.random.default_rng(0).multinomial(draws, truth, size=2000)
+    found = jax.vmap(lambda c: diagnostics.distances(jnp.array(votes), c, draws))(counts)
+    assert found.kl.mean() == pytest.approx(kl, abs=2e-3)
+    assert found.tv.mean() == pytest.approx(0.3, abs=2e-3)
+    np.testing.assert_allclose(found.kl.std(), found.kl_stderr.mean(), rtol=0.08)
+    np.testing.assert_allclose(found.tv.std(), found.tv_stderr.mean(), rtol=0.08)
+    np.testing.assert_allclose(found.exact.std(axis=0), found.exact_stderr.mean(axis=0), rtol=0.08)
+
+
+def best_arm_probabilities(mean, std):
+    """P(arm a is best) for independent normals, by integration on a grid."""
+    cdf = jax.scipy.stats.norm.cdf
+    x = jnp.linspace(-8.0, 8.0, 801)
+
+    def one(a):
+        at = mean[a] + std[a] * x
+        others = jnp.prod(cdf((at[:, None] - jnp.delete(mean, a)) / jnp.delete(std, a)), axis=1)
+        return jnp.sum(jnp.exp(-(x**2) / 2) * others)
+
+    weights = jnp.stack([one(a) for a in range(len(mean))])
+    return weights / weights.sum()
+
+
+ARMS, MEMBERS, RUNS, PULLS = 3, 100, 4000, 10
+
+
+def divergences(perturbation):
+    """KL(votes || exact) after a fixed sequence of actions, in independent worlds."""
+    learner = es.IndependentArms(ARMS)
+    ensemble, exact = es.Ensemble(learner, MEMBERS, perturbation), es.Exact(learner)
+    sequence = jnp.arange(ARMS * PULLS) % ARMS
+
+    @jax.jit
+    @jax.vmap
+    def run(key):
+        keys = jax.random.split(key, 4)
+        theta = jax.random.normal(keys[0], (ARMS,))
+        outcomes = theta[sequence] + jax.random.normal(keys[1], sequence.shape)
+
+        def step(beliefs, seen):
+            key, i, y = seen
+            action = es.Action(i, jnp.eye(ARMS)[i])
+            pairs = zip((ensemble, exact), beliefs, strict=True)
+            return tuple(p.update(key, b, action, y) for p, b in pairs), None
+
+        start = ensemble.init(keys[2]), exact.init(keys[2])
+        steps = (jax.random.split(keys[3], len(sequence)), sequence, outcomes)
+        (members, (pulls, mean)), _ = jax.lax.scan(step, start, steps)
+        votes = diagnostics.look(ensemble, members, jnp.eye(ARMS)).probabilities
+        truth = best_arm_probabilities(mean, 1 / jnp.sqrt(pulls))
+        return jnp.where(votes > 0, votes * jnp.log(votes / truth), 0.0).sum()
+
+    return np.asarray(run(jax.random.split(jax.random.key(0), RUNS)))
+
+
+def exceeds(kl, epsilon):
+    """Whether KL >= epsilon is seen more often than the lemma allows, beyond chance of 1e-6."""
+    bound = theory.divergence_tail(ARMS, MEMBERS, epsilon)
+    slack = 4.75 * np.sqrt(bound * (1 - bound) / RUNS) + 1 / RUNS  # 4.75: P(N(0, 1) > it) = 1e-6
+    return np.mean(kl >= epsilon) > bound + slack
+
+
+def test_under_fixed_actions_the_divergence_keeps_to_the_lemma():
+    kl = divergences(es.Gaussian())
+    for epsilon in np.arange(0.14, 0.5, 0.01):  # below 0.14 the bound is 1
+        assert not exceeds(kl, epsilon)
+    # and it is what independent samples have: 2 M KL is about chi-square with K_eff - 1 <= 2
+    assert kl.mean() < 2 / (2 * MEMBERS) * 1.2
+
+
+def test_an_ensemble_without_perturbed_outcomes_breaks_the_lemma():
+    assert exceeds(divergences(es.Unperturbed()), 0.2)
+
+
+def test_a_shadow_does_not_change_what_the_ensemble_does():
+    learner, world = es.IndependentArms(4), es.GaussianArms(4)
+    plain = es.EnsembleSampling(learner, 5)
+    shadowed = diagnostics.Shadowed(es.Ensemble(learner, 5), es.Exact(learner))
+    a, b = (es.simulate(agent, world, 30, 20, keep=True) for agent in (plain, shadowed))
+    np.testing.assert_array_equal(a.regret, b.regret)
+    assert a.label == b.label
+
+
+def test_the_trajectory_starts_at_a_known_divergence_and_grows_under_adaptive_actions():
+    """Two members, two arms a priori alike: KL is log 2 if they agree, 0 if not."""
+    ensemble = es.Ensemble(es.IndependentArms(2), 2)
+    path = diagnostics.trajectory(ensemble, es.GaussianArms(2), 60, 2000, points=8, draws=1000)
+    assert path.periods[0] == 0
+    assert path.periods[-1] == 59
+    assert (path.label, path.realizations) == ("2 models", 2000)
+    bias = 2 / (2 * 1000)
+    assert path.kl[0] == pytest.approx(np.log(2) / 2, abs=4 * path.kl_stderr[0] + bias)
+    assert path.tv[0] == pytest.approx(1 / 4, abs=4 * path.tv_stderr[0] + 1 / np.sqrt(1000))
+    assert path.distinct[0] == pytest.approx(1.5, abs=4 * 0.5 / np.sqrt(2000))
+    assert path.distinct[-1] < path.distinct[0]
+
+
+def test_only_learners_with_an_exact_posterior_have_a_trajectory():
+    network = es.Network(es.GaussianMLP(3, (4,)), 3, 10)
+    with pytest.raises(TypeError, match="Network has no exact posterior"):
+        diagnostics.trajectory(es.Ensemble(network, 2), es.GaussianArms(3), 10, 10)
+
+
+def test_the_exact_posterior_is_calibrated_and_wrong_ensembles_are_told_apart():
+    learner, world = es.IndependentArms(3, noise_std=0.5), es.GaussianArms(3, noise_std=0.5)
+    look = lambda posterior: diagnostics.calibration(  # noqa: E731
+        diagnostics.foresight(posterior, world, 20, 1000), noise_std=0.5
+    )
+    right = look(es.Exact(learner))
+    assert right.outcomes == 20_000
+    # The spread of 1,000 draws is off by 2%, its square by 4%, and it is half of the variance.
+    assert right.ratio == pytest.approx(1, abs=4 * right.ratio_stderr + 0.002)
+    for level, share, error in zip(
+        diagnostics.LEVELS, right.coverage, right.coverage_stderr, strict=True
+    ):
+        assert share == pytest.approx(level, abs=4 * error + 0.002)
+    sure = look(es.Ensemble(learner, 10, es.Unperturbed()))
+    unsure = look(es.Ensemble(learner, 10, inflation=3.0))
+    assert sure.ratio > 1 + 4 * sure.ratio_stderr
+    assert unsure.ratio < 1 - 4 * unsure.ratio_stderr
+
+
+def test_replaying_a_history_predicts_each_outcome_from_those_before():
+    rng = np.random.default_rng(0)
+    features, chosen = rng.normal(size=(12, 4, 3)), rng.integers(4, size=12)
+    x, y = features[np.arange(12), chosen], rng.normal(size=12)
+    told = diagnostics.replay(es.Point(es.Linear(3)), features, chosen, y)
+    for t in range(12):
+        theta, _ = regression(x[:t], y[:t], 1.0, np.zeros(3), np.eye(3))
+        assert told.mean[t] == pytest.approx(x[t] @ theta, abs=1e-5)
+    np.testing.assert_array_equal(told.spread, np.zeros(12))
+    many = diagnostics.replay(es.Ensemble(es.Linear(3), 4000), features, chosen, y)
+    _, cov = regression(x[:11], y[:11], 1.0, np.zeros(3), np.eye(3))
+    want = np.sqrt(x[11] @ cov @ x[11])
+    assert many.spread[11] == pytest.approx(want, rel=4 / np.sqrt(2 * 4000))
+    with pytest.raises(ValueError, match="same length"):
+        diagnostics.replay(es.Point(es.Linear(3)), features, chosen, y[:5])
+
+
+def test_networks_show_how_far_they_have_moved_from_their_prior_draws():
+    ensemble = es.Ensemble(es.Network(es.GaussianMLP(2, (3,)), 2, 10, prior_std=2.0), 4)
+    belief = ensemble.init(jax.random.key(0))
+    np.testing.assert_array_equal(diagnostics.prior_distance(ensemble, belief), np.zeros(4))
+    action = es.Action(jnp.array(0), jnp.ones(2))
+    shared, members = jax.jit(ensemble.update)(jax.random.key(1), belief, action, jnp.array(1.0))
+    moved = diagnostics.prior_distance(ensemble, (shared, members))
+    now = [np.asarray(w, np.float64) for w in members.model.weights]
+    then = [np.asarray(w, np.float64) for w in belief[1].model.weights]
+    square = sum(((a - b) ** 2).reshape(4, -1).sum(axis=1) for a, b in zip(now, then, strict=True))
+    np.testing.assert_allclose(moved, np.sqrt(square / (2 * 3 + 3)) / 2.0, rtol=1e-5)
+    linear = es.Ensemble(es.Linear(2), 4)
+    with pytest.raises(TypeError, match="Linear does not keep its members' prior draws"):
+        diagnostics.prior_distance(linear, linear.init(jax.random.key(0)))
