@@ -26,6 +26,7 @@ def main(realizations: int = 2000) -> None:
             run = es.simulate(
                 agent, env, PERIODS, realizations, seed=seed, coupled=coupled, keep=True
             )
+            assert run.regret is not None
             totals[agent.label, how] = run.regret.sum(axis=1)
 
     def variance(one: es.Agent, two: es.Agent, hows: str) -> float:

@@ -67,7 +67,7 @@ def test_annealing_counts_observations():
         epsilon = 1 / (1 + t)
         best = [0.5, 0.5] if t == 0 else [1.0, 0.0]
         np.testing.assert_allclose(p, epsilon / 2 + (1 - epsilon) * np.array(best), rtol=1e-6)
-        state = agent.update(key, state, es.Action(jnp.int32(0), jnp.eye(2)[0]), 1.0)
+        state = agent.update(key, state, es.Action(jnp.int32(0), jnp.eye(2)[0]), jnp.ones(()))
 
 
 def test_an_ensembles_probabilities_are_its_members_votes():

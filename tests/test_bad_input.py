@@ -1,5 +1,8 @@
 """Mistakes raise errors that say what was given and what is accepted, before anything changes."""
 
+# Wrong on purpose:
+# pyright: reportArgumentType=false
+
 from importlib import import_module
 
 import equinox as eqx

@@ -1,5 +1,7 @@
 """The appendix's lemmas, inflation, and the perturbations' distributions."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +96,7 @@ def test_uncoupled_noise_depends_on_the_order():
     assert np.abs(thetas(one) - thetas(two)).max() > 0.1
 
 
-def draws(perturbation, inflation=1.0, n=100_000):
+def draws(perturbation, inflation=1.0, n=100_000) -> Any:
     noise = perturbation.draw(jax.random.key(0), (n,), inflation)
     return [
         None if part is None else np.asarray(part, np.float64)

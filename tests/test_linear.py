@@ -1,5 +1,7 @@
 """Linear learners against the closed forms of Section 3, and over long float32 runs."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,6 @@ import pytest
 from reference import covariance, learn, noises, random_covariance, regression, thetas
 
 import ensemble_sampling as es
-from ensemble_sampling.core import Noise
 
 SHIFTS = [es.Gaussian(), es.Rademacher(), es.Unperturbed()]
 WEIGHTS = [es.Poisson(), es.Bernoulli()]
@@ -113,13 +114,7 @@ def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, j
     x = x.astype(np.float32)
     y = (x @ rng.normal(size=dim) + noise_std * rng.normal(size=periods)).astype(np.float32)
     learner = es.Linear(dim, noise_std)
-
-    def step(belief, seen):
-        action = es.Action(jnp.int32(0), seen[0])
-        return learner.observe(jax.random.key(0), *belief, action, seen[1], Noise()), None
-
-    start = learner.center(jax.random.key(0))
-    belief, _ = jax.jit(lambda *seen: jax.lax.scan(step, start, seen))(x, y)
+    _, belief = learn(es.Exact(learner), jax.random.key(0), np.zeros(periods, np.int32), x, y)
     have_mean, have_cov = thetas(belief), covariance(learner, belief)
     want_mean, want_cov = regression(x, y, noise_std, np.zeros(dim), np.eye(dim))
 
@@ -171,6 +166,6 @@ def test_the_cost_of_an_update_is_what_is_promised(learner, floats):
         return ensemble.update(key, belief, es.Action(index, x), y)
 
     shapes = (jax.ShapeDtypeStruct(s, t) for s, t in (((), int), ((width,), float), ((), float)))
-    cost = jax.jit(update, donate_argnums=1).lower(key, belief, *shapes).cost_analysis()
+    cost: Any = jax.jit(update, donate_argnums=1).lower(key, belief, *shapes).cost_analysis()
     # 300 normals cost some 100 operations each; a pass over 300 x 1000 or 300 x 50^2 costs more.
     assert cost["flops"] < 300 * 200 + 4 * floats
