@@ -33,6 +33,10 @@ class Synthetic:
         differences = self.differences[members]
         return Evaluation(members, *_mean(differences), len(differences))
 
+    def in_full(self, least, most):
+        found = sorted(self.differences.items())
+        return {m: d for m, d in found if least <= m <= most and len(d) == self.realizations}
+
     def evaluated(self):
         return tuple(self.evaluate(m, 0) for m in sorted(self.differences))
 
@@ -145,5 +149,7 @@ def test_bad_input_is_refused_before_anything_runs():
         search(realizations=1)
     with pytest.raises(ValueError, match="most must be at least 2, got 1"):
         search(most=1)
+    with pytest.raises(ValueError, match=r"members need about .* GiB of memory, and there are"):
+        search(most=10**10)
     with pytest.raises(TypeError, match="no exact posterior"):
         search(learner=es.Network(es.GaussianMLP(ARMS, (3,)), ARMS, 10))

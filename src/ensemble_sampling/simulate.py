@@ -1,6 +1,7 @@
 """The only loop over periods: many realizations of an agent in an environment, compiled once."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -350,20 +351,38 @@ def _check(agent: Agent, environment: Environment) -> int:
     return jax.eval_shape(one, jax.random.key(0)).shape[0]
 
 
+def footprint(agent: Agent, environment: Environment, periods: int) -> int:
+    """Roughly how many bytes one realization takes while it runs."""
+    shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), jax.random.key(0))
+    state = sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
+    # The state is held about four times over: carry, its update, and what a period computes.
+    return 4 * state + 8 * periods
+
+
+def memory() -> int:
+    """Bytes that simulations may use in all: the devices', or the machine's."""
+    if jax.default_backend() == "cpu":
+        known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 2**33
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit", 2**33) * jax.local_device_count()
+
+
 def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
     """Realizations per call: as many as memory and an even split allow."""
     if _on_host(agent):
         return 1
     devices, threads = jax.local_device_count(), _threads()
-    shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), jax.random.key(0))
-    state = sum(np.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
-    # The state is held about four times over: carry, its update, and what a period computes.
-    each = 4 * state + 8 * periods
+    each, room = footprint(agent, environment, periods), memory()
+    if each > room:
+        raise ValueError(
+            f"one realization of {agent.label} needs about {each / 2**30:.3g} GiB of memory, "
+            f"and there are {room / 2**30:.3g}"
+        )
     if jax.default_backend() == "cpu":
         room, most = 2**28, 256  # more per call is no faster, and shows less progress
     else:
-        stats = jax.local_devices()[0].memory_stats() or {}
-        room, most = 0.4 * stats.get("bytes_limit", 2**33) * devices, 2**16
+        room, most = 0.4 * room, 2**16
     size = int(min(most, max(1, room // each)))
     rounds = -(-realizations // (size * threads))
     size = min(size, -(-realizations // (rounds * threads)))
@@ -387,7 +406,7 @@ def _program(structure: Any, shapes: Any, lanes: int, mode: tuple[Any, ...], x64
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
-    options = {"xla_gpu_exclude_nondeterministic_ops": True}
+    options: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
     return jitted.lower(leaves, key, numbers).compile(compiler_options=chosen), whole, split
 

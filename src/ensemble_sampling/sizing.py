@@ -17,7 +17,7 @@ from .agents import ThompsonSampling
 from .core import Action, ConjugateLearner, Environment, Key, Model
 from .posteriors.ensemble import Ensemble
 from .posteriors.exact import Exact
-from .simulate import Progress, chunk_size, simulate
+from .simulate import Progress, chunk_size, footprint, memory, simulate
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""
@@ -105,7 +105,7 @@ def smallest_ensemble(
     tolerance: float,
     seed: int = 0,
     *,
-    most: int = 1024,
+    most: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> EnsembleSize:
@@ -120,12 +120,13 @@ def smallest_ensemble(
     Thompson sampling is scored by the regret expected under its action probabilities, which
     removes most of its noise; an ensemble gains nothing from that, its members nearly always agree.
 
-    most: the largest ensemble to consider; it is an error if that does not suffice.
+    most: the largest ensemble to consider, by default 1024 or what memory holds; it is an error
+        if that does not suffice.
     checkpoint: a folder; a search that was interrupted goes on where it stopped.
     progress: as for `simulate`, of each simulation in turn.
     """
     tolerance = checks.positive("tolerance", tolerance)
-    most = checks.size("most", most, least=2)
+    most = _affordable(learner, environment, periods, most)
     began = time.perf_counter()
     runs = _Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
     members, low, high = _locate(runs, tolerance, most)
@@ -141,6 +142,30 @@ def smallest_ensemble(
         evaluated=runs.evaluated(),
         seconds=time.perf_counter() - began,
     )
+
+
+def _affordable(
+    learner: ConjugateLearner, environment: Environment, periods: int, most: int | None
+) -> int:
+    """The largest size to consider: as asked, if it fits in memory, or else one that does."""
+    asked = 1024 if most is None else checks.size("most", most, least=2)
+    need = lambda members: footprint(  # noqa: E731
+        _part(learner, members), environment, checks.size("periods", periods)
+    )
+    if most is None:
+        while asked > 2 and need(asked) > memory():
+            asked //= 2
+    elif need(most) > memory():
+        raise ValueError(
+            f"{most} members need about {need(most) / 2**30:.3g} GiB of memory, "
+            f"and there are {memory() / 2**30:.3g}"
+        )
+    return asked
+
+
+def _part(learner: ConjugateLearner, members: int) -> ThompsonSampling:
+    """Ensemble sampling with so many members, in a program that other sizes share."""
+    return ThompsonSampling(FirstMembers(Ensemble(learner, _padded(members)), members))
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:
@@ -194,13 +219,19 @@ class _Runs:
     def evaluate(self, members: int, realizations: int) -> Evaluation:
         have = self.differences.get(members)
         if have is None or len(have) < realizations:
-            agent = ThompsonSampling(
-                FirstMembers(Ensemble(self.learner, _padded(members)), members)
-            )
+            agent = _part(self.learner, members)
             regret = self._regret(agent, realizations, f"members-{members}-{realizations}")
             self.differences[members] = regret - self.thompson[: len(regret)]
         differences = self.differences[members]
         return Evaluation(members, *_mean(differences), len(differences))
+
+    def in_full(self, least: int, most: int) -> dict[int, np.ndarray]:
+        """Differences of the sizes from `least` to `most` that all realizations were spent on."""
+        return {
+            members: differences
+            for members, differences in sorted(self.differences.items())
+            if least <= members <= most and len(differences) == self.realizations
+        }
 
     def evaluated(self) -> tuple[Evaluation, ...]:
         return tuple(self.evaluate(members, 0) for members in sorted(self.differences))
@@ -275,7 +306,7 @@ def _refine(runs: _Runs, tolerance: float, most: int, centre: float, apart: floa
     while True:
         for members in sorted(full):
             runs.evaluate(members, runs.realizations)
-        line = _Line.of({m: runs.differences[m] for m in sorted(full)})
+        line = _Line.of(runs.in_full(min(full), max(full)))
         first, last = line.at([min(full), max(full)])
         if last > tolerance:
             if max(full) == most:
