@@ -406,7 +406,7 @@ def _program(structure: Any, shapes: Any, lanes: int, mode: tuple[Any, ...], x64
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
-    options: dict[str, str | bool] = {"xla_gpu_exclude_nondeterministic_ops": True}
+    options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
     return jitted.lower(leaves, key, numbers).compile(compiler_options=chosen), whole, split
 
