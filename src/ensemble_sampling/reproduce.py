@@ -54,7 +54,8 @@ def select(names: Sequence[str] = ()) -> list[Panel]:
             accepted = ", ".join([*PANELS, *by_figure, "all"])
             raise ValueError(f"there is no panel {name!r}; accepted are {accepted}")
         chosen.update(PANELS if name == "all" else by_figure.get(name, [name]))
-    return sorted((PANELS[name] for name in chosen), key=lambda p: p.effort * p.laptop)
+    wanted = [panel for name, panel in PANELS.items() if name in chosen]
+    return sorted(wanted, key=lambda panel: panel.effort * panel.laptop)
 
 
 def reproduce(

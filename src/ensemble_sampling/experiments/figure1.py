@@ -46,8 +46,8 @@ MEMBERS = Sizes(
     tolerance=0.03,
     periods=2_000,
     realizations=10_000,
-    laptop=1_000,
-    effort=0.2,
+    laptop=300,
+    effort=0.6,
     published=PUBLISHED_MEMBERS,
 )
 

@@ -25,8 +25,8 @@ GREEDY = Curves(
     agents=tuple(EpsilonGreedy(learner, schedule) for schedule in schedules),
     periods=PERIODS,
     realizations=1_000,
-    laptop=200,
-    effort=0.5,
+    laptop=150,
+    effort=0.25,
 )
 
 ENSEMBLES = Curves(
@@ -37,7 +37,7 @@ ENSEMBLES = Curves(
     periods=PERIODS,
     realizations=1_000,
     laptop=100,
-    effort=1.0,
+    effort=0.7,
 )
 
 FIGURE = Figure(
