@@ -203,7 +203,7 @@ def test_bad_features_are_refused_and_nothing_is_recorded(given, message):
         (np.nan, "finite"),
         (-np.inf, "finite"),
         (1e300, "finite"),
-        ([1.0, 2.0], "single number"),
+        ([1.0, 2.0], "single number|have shape"),
         ("good", "number"),
         (None, "finite|number"),
     ],

@@ -19,7 +19,7 @@ from jax import Array
 from . import checks
 from .config import describe, differences
 from .core import Action, Agent, Key
-from .features import Hasher, Scale, numbers, read
+from .features import LARGEST, Hasher, Scale, numbers, precision, read
 from .simulate import _as_array
 from .store import (
     SNAPSHOT,
@@ -34,8 +34,6 @@ from .store import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-CHOOSE, LEARN, START = range(3)  # streams of random numbers, folded into the seed's key
 
 
 class State(NamedTuple):
@@ -62,25 +60,24 @@ class Decision:
 
 
 def _choose(
-    agent: Agent,
-    key: Key,
-    state: State,
-    number: Array,
-    features: Array,
-    available: Array,
+    agent: Agent, key: Key, state: State, number: Array, features: Array, available: Array
 ) -> tuple[Array, Array]:
-    """(index, probabilities) of decision `number`: the index is drawn from the probabilities.
+    """(a uniform number, probabilities) of decision `number`; the two give the index."""
+    key = jax.random.fold_in(key, number)
+    features = features if state.scale is None else state.scale.apply(features)
+    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
+    shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
+    return jax.random.uniform(key), shares
+
+
+def _drawn(chance: float, shares: np.ndarray) -> int:
+    """The index at `chance` of the cumulative shares, where the share is never zero.
 
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
-    model_key, pick_key = jax.random.split(
-        jax.random.fold_in(jax.random.fold_in(key, CHOOSE), number)
-    )
-    features = features if state.scale is None else state.scale.apply(features)
-    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
-    shares = agent.probabilities(state.belief, features, available, model_key)
-    return jax.random.categorical(pick_key, jnp.log(shares)), shares
+    total = np.cumsum(shares, dtype=np.float64)
+    return int(np.searchsorted(total, chance * total[-1], side="right"))
 
 
 def _learn(
@@ -93,7 +90,7 @@ def _learn(
     outcome: Array,
 ) -> State:
     """The state after the outcome of decision `number`."""
-    key = jax.random.fold_in(jax.random.fold_in(key, LEARN), number)
+    key = jax.random.fold_in(key, number)
     scale = None if state.scale is None else state.scale.see(features)
     features = features if scale is None else scale.apply(features)
     return State(scale, agent.update(key, state.belief, Action(index, features), outcome))
@@ -205,7 +202,8 @@ class Bandit:
         self._width: int | None = hasher.width if hasher else getattr(learner, "dim", None)
         self._hasher, self._normalise = hasher, normalise
         self._host = bool(getattr(agent, "host", False))
-        self._agent, self._key = agent, jax.random.key(seed)
+        keys = [jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3)]
+        self._agent, self._choose_key, self._learn_key, self._start_key = agent, *keys
         self._description = describe(
             {
                 "agent": agent,
@@ -213,7 +211,7 @@ class Bandit:
                 "normalise": normalise,
                 "hasher": hasher,
                 "actions": self._names,
-                "precision": str(jnp.result_type(float)),
+                "precision": str(precision()),
             }
         )
         self._bound: Any = agent
@@ -222,7 +220,7 @@ class Bandit:
             self._bound, structure = jax.tree.flatten(jax.tree.map(_as_array, agent))
             programs = _compiled(structure)
         self._init, self._choose, self._learn = programs
-        self._dtype = np.dtype(jnp.result_type(float))
+        self._dtype = precision()
         self._known_outcomes: set[tuple[int, ...]] = set()
         self._mutex = threading.RLock()
         self._state: State | None = None
@@ -258,7 +256,7 @@ class Bandit:
 
     def _fresh(self) -> State:
         scale = Scale.init(self._width) if self._normalise and self._width else None
-        belief = self._init(self._bound, jax.random.fold_in(self._key, START))
+        belief = self._init(self._bound, self._start_key)
         return State(scale, belief)
 
     def _restore(self) -> None:
@@ -292,7 +290,7 @@ class Bandit:
         state, self._state = self._state, None  # consumed: an interrupted update leaves none
         y = np.asarray(outcome, features.dtype)
         self._state = self._learn(
-            self._bound, self._key, state, np.uint32(number), np.int32(index), features, y
+            self._bound, self._learn_key, state, np.uint32(number), np.int32(index), features, y
         )
         self._applied += 1
 
@@ -378,13 +376,14 @@ class Bandit:
         rows = len(mask)
         if self._arms is None and not self._host:
             room = max(8, 1 << (rows - 1).bit_length())
-            padded = np.zeros((room, table.shape[1]), table.dtype)
-            padded[:rows] = table
-            table, mask = padded, np.concatenate([mask, np.zeros(room - rows, bool)])
-        index, shares = self._choose(
-            self._bound, self._key, self._sync(), np.uint32(number), table, mask
+            padded, offered = np.zeros((room, table.shape[1]), table.dtype), np.zeros(room, bool)
+            padded[:rows], offered[:rows] = table, mask
+            table, mask = padded, offered
+        chance, shares = self._choose(
+            self._bound, self._choose_key, self._sync(), np.uint32(number), table, mask
         )
-        return int(index), np.asarray(shares)[:rows]
+        shares = np.asarray(shares)[:rows]
+        return _drawn(float(chance), shares), shares
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
@@ -448,6 +447,8 @@ class Bandit:
 
     def _outcome(self, given: Any, state: State) -> Any:
         """The outcome as a number or a list, after checking that the agent can learn it."""
+        if isinstance(given, float) and abs(given) < LARGEST and () in self._known_outcomes:
+            return given  # the common case, many times faster
         exact = np.asarray(checks.outcome(given), np.float64)
         with np.errstate(over="ignore"):
             outcome = exact.astype(self._dtype)
@@ -462,7 +463,9 @@ class Bandit:
     def _check_outcome(self, outcome: np.ndarray, state: State) -> None:
         number, index = np.uint32(0), np.int32(0)
         features = np.zeros(self._width or 0, outcome.dtype)
-        jax.eval_shape(self._learn, self._bound, self._key, state, number, index, features, outcome)
+        jax.eval_shape(
+            self._learn, self._bound, self._learn_key, state, number, index, features, outcome
+        )
 
     def _worth(self, outcome: Any) -> float | None:
         if self._reward is not None:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,6 +14,12 @@ from jax import Array
 from . import checks
 
 LARGEST = 1e18  # its square, which the scale needs, still fits a 32-bit float
+
+
+def precision() -> np.dtype:
+    """That of JAX's arrays, `jnp.result_type(float)`, without its cost in every call."""
+    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    return np.dtype(np.float64 if x64 else np.float32)
 
 
 class Scale(NamedTuple):
@@ -148,7 +155,7 @@ def numbers(what: str, given: Any, names: list[Any] | None = None) -> np.ndarray
     """A table (K, d) of finite numbers in JAX's precision."""
     try:
         with np.errstate(over="ignore"):  # too large a number is reported below
-            table = np.asarray(given, dtype=jnp.result_type(float))
+            table = np.asarray(given, dtype=precision())
     except (TypeError, ValueError) as error:
         hint = "; text and dictionaries need Bandit(..., hasher=es.Hasher())"
         raise TypeError(f"{what} must be rows of numbers of one width ({error}){hint}") from error
@@ -156,7 +163,7 @@ def numbers(what: str, given: Any, names: list[Any] | None = None) -> np.ndarray
         raise ValueError(f"{what} must have shape (K, d), one row per action, got {table.shape}")
     if len(table) == 0:
         raise ValueError(f"{what} must describe at least one action, got none")
-    if table.size and not np.abs(table).max() < LARGEST:  # not a number compares false
+    if table.size and not -LARGEST < table.min() <= table.max() < LARGEST:  # NaN compares false
         row, column = np.argwhere(~(np.abs(table) < LARGEST))[0]
         where = f"row {row}" if names is None else f"action {names[row]!r}"
         raise ValueError(

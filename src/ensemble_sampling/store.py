@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from .features import precision
 from .files import write_atomically
 
 if TYPE_CHECKING:
@@ -111,7 +112,11 @@ class Ledger:
         if tables == 0 and not write:
             raise FileNotFoundError("it holds no decisions")
         if tables == 0:
-            about = {"format": str(FORMAT), "id": uuid.uuid4().hex[:12], "precision": _precision()}
+            about = {
+                "format": str(FORMAT),
+                "id": uuid.uuid4().hex[:12],
+                "precision": str(precision()),
+            }
             with self._transaction():
                 for statement in SCHEMA.split(";\n"):
                     self._db.execute(statement)
@@ -135,13 +140,19 @@ class Ledger:
         last = self._db.execute(f"SELECT max({column}) FROM {table}").fetchone()[0]
         return (start if last is None else last) - start
 
+    def _insert(self, statement: str, rows: list[Any]) -> None:
+        with self._transaction(explicit=len(rows) > 1):  # one row is a transaction by itself
+            self._db.executemany(statement, rows)
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, explicit: bool = True) -> Iterator[None]:
         """All or nothing: an error rolls back."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            if explicit:
+                self._db.execute("BEGIN IMMEDIATE")
             yield
-            self._db.execute("COMMIT")
+            if explicit:
+                self._db.execute("COMMIT")
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -183,8 +194,7 @@ class Ledger:
             )
             for row in rows
         ]
-        with self._transaction():
-            self._db.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._insert("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", values)
         self.decisions += len(values)
 
     def add_outcomes(self, rows: Iterable[Observed]) -> None:
@@ -193,8 +203,7 @@ class Ledger:
             (self.outcomes + i, row.decision, now, json.dumps(row.outcome), row.reward, row.expired)
             for i, row in enumerate(rows, start=1)
         ]
-        with self._transaction():
-            self._db.executemany("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", values)
+        self._insert("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", values)
         self.outcomes += len(values)
 
     def decision(self, number: int) -> Decided | None:
@@ -361,10 +370,6 @@ def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None 
         return ledger.summary(snapshot_diverged(Path(folder) / SNAPSHOT))
     finally:
         ledger.close()
-
-
-def _precision() -> str:
-    return str(jnp.result_type(float))
 
 
 def _connect(folder: Path | None, write: bool) -> sqlite3.Connection:

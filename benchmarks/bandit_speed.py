@@ -1,0 +1,135 @@
+"""How long one decision and its outcome take: ours in memory and on disk, and two peers.
+
+    pip install vowpalwabbit mabwiser        # the peers; without them they are left out
+    python benchmarks/bandit_speed.py
+
+One process, rounds interleaved, so that all face the same machine: 100 actions x 100 features, 30
+members. Every contender gets its input in the form it likes best, made before the clock starts:
+NumPy arrays for ours and MABWiser, text already formatted for Vowpal Wabbit.
+"""
+
+import argparse
+import tempfile
+import time
+
+import numpy as np
+
+import ensemble_sampling as es
+
+
+def ours(bandit):
+    def step(features, reward):
+        began = time.perf_counter()
+        decision = bandit.choose(features)
+        chosen = time.perf_counter()
+        value = reward(decision.index)
+        resumed = time.perf_counter()
+        bandit.learn(decision.id, value)
+        return chosen - began, time.perf_counter() - resumed
+
+    return step
+
+
+def vowpal_wabbit(members):
+    from vowpalwabbit import Workspace
+
+    vw = Workspace(f"--cb_explore_adf --bag {members} --quiet --random_seed 0")
+    rng = np.random.default_rng(0)
+
+    def step(features, reward):
+        lines = ["| " + " ".join(f"{i}:{x:.5g}" for i, x in enumerate(row)) for row in features]
+        began = time.perf_counter()
+        shares = np.asarray(vw.predict(lines))
+        index = int(rng.choice(len(shares), p=shares / shares.sum()))
+        chosen = time.perf_counter()
+        lines[index] = f"0:{-reward(index)}:{shares[index]} {lines[index]}"
+        resumed = time.perf_counter()
+        vw.learn(lines)
+        return chosen - began, time.perf_counter() - resumed
+
+    return step
+
+
+def mabwiser(actions):
+    from mabwiser.mab import MAB, LearningPolicy
+
+    mab = MAB(arms=list(range(actions)), learning_policy=LearningPolicy.LinTS(alpha=1.0), seed=0)
+    started = False
+
+    def step(features, reward):
+        # One model per action over a common context, which is the form MABWiser has.
+        nonlocal started
+        context = features[:1].astype(float)
+        if not started:
+            mab.fit([0], [0.0], context)
+            started = True
+        began = time.perf_counter()
+        index = mab.predict(context)
+        chosen = time.perf_counter()
+        value = reward(index)
+        resumed = time.perf_counter()
+        mab.partial_fit([index], [value], context)
+        return chosen - began, time.perf_counter() - resumed
+
+    return step
+
+
+def contenders(actions, dim, members, folder):
+    agent = es.EnsembleSampling(es.Linear(dim=dim, noise_std=1.0), members=members)
+    per_action = es.EnsembleSampling(es.PerAction(es.Linear(dim=dim), actions), members=members)
+    bandit = es.Bandit(per_action)
+
+    class OnContext:
+        choose = staticmethod(lambda features: bandit.choose(context=features[0]))
+        learn = staticmethod(bandit.learn)
+
+    steps = {
+        "ours, in memory": ours(es.Bandit(agent)),
+        "ours, on disk": ours(es.Bandit.open(folder, agent)),
+        "ours, a model per action": ours(OnContext),
+    }
+    for name, make in (
+        (f"Vowpal Wabbit --bag {members}", lambda: vowpal_wabbit(members)),
+        ("MABWiser LinTS", lambda: mabwiser(actions)),
+    ):
+        try:
+            steps[name] = make()
+        except ImportError as error:
+            print(f"{name} is left out: {error}")
+    return steps
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--actions", type=int, default=100)
+    parser.add_argument("--features", type=int, default=100)
+    parser.add_argument("--members", type=int, default=30)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=options.features)
+    with tempfile.TemporaryDirectory() as folder:
+        steps = contenders(options.actions, options.features, options.members, folder)
+        seconds = {name: [] for name in steps}
+        for t in range(options.rounds + 20):
+            features = rng.normal(size=(options.actions, options.features)).astype(np.float32)
+            values = features @ theta / np.sqrt(options.features)
+            for name, step in steps.items():
+                took = step(features, lambda index, values=values: float(values[index]))
+                if t >= 20:  # the first rounds compile
+                    seconds[name].append(took)
+    base = np.median(np.sum(seconds["ours, in memory"], axis=1))
+    print(f"{'median of ' + str(options.rounds):30}  choose ms  learn ms  both ms   90 %  x ours")
+    for name, took in seconds.items():
+        choose, learn = np.median(took, axis=0) * 1e3
+        both = np.sum(took, axis=1)
+        print(
+            f"{name:30} {choose:10.3f} {learn:9.3f} {np.median(both) * 1e3:8.3f} "
+            f"{np.quantile(both, 0.9) * 1e3:6.2f} {np.median(both) / base:7.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
