@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
+from ensemble_sampling.results import mean_and_error
 from ensemble_sampling.sizing import (
     Evaluation,
     FirstMembers,
     _locate,
-    _mean,
     _padded,
     smallest_ensemble,
 )
@@ -31,7 +31,7 @@ class Synthetic:
             self.differences[members] = self.curve(members) + noise
             self.spent += realizations
         differences = self.differences[members]
-        return Evaluation(members, *_mean(differences), len(differences))
+        return Evaluation(members, *mean_and_error(differences), len(differences))
 
     def in_full(self, least, most):
         found = sorted(self.differences.items())

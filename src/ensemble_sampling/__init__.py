@@ -1,5 +1,6 @@
 """Ensemble sampling: Thompson sampling for any model."""
 
+from . import diagnostics, theory
 from .agents import (
     Annealed,
     Constant,
@@ -33,6 +34,7 @@ from .learners.network import (
     true_gradient,
 )
 from .learners.per_action import PerAction
+from .planning import Plan, plan
 from .posteriors.dropout import Dropout
 from .posteriors.ensemble import (
     Bernoulli,
@@ -46,6 +48,7 @@ from .posteriors.exact import Exact
 from .posteriors.point import Point
 from .rewards import Reward
 from .simulate import Result, simulate
+from .sizing import EnsembleSize, smallest_ensemble
 
 __all__ = [
     "MLP",
@@ -60,6 +63,7 @@ __all__ = [
     "Dropout",
     "Ensemble",
     "EnsembleSampling",
+    "EnsembleSize",
     "Environment",
     "EpsilonGreedy",
     "EstimatorEnsemble",
@@ -79,6 +83,7 @@ __all__ = [
     "NeuronBandit",
     "Noise",
     "PerAction",
+    "Plan",
     "Point",
     "Poisson",
     "Posterior",
@@ -92,7 +97,11 @@ __all__ = [
     "Uniform",
     "Unperturbed",
     "Window",
+    "diagnostics",
+    "plan",
     "published_gradient",
     "simulate",
+    "smallest_ensemble",
+    "theory",
     "true_gradient",
 ]

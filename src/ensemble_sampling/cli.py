@@ -1,4 +1,4 @@
-"""The command line: reproduce the paper, rebuild its report, look at a running bandit."""
+"""The command line: reproduce the paper, plan an ensemble, look at a running bandit."""
 
 import time
 from collections.abc import Iterator
@@ -87,6 +87,54 @@ def inspect(
 
     with _told():
         typer.echo(str(store.inspect(folder, plot)))
+
+
+@app.command()
+def plan(
+    arms: Annotated[int, typer.Option(help="Actions to choose from.")],
+    periods: Annotated[int, typer.Option(help="The horizon.")],
+    tolerance: Annotated[
+        float, typer.Option(help="Loss in the last period that is acceptable, in reward.")
+    ],
+    dim: Annotated[
+        int | None,
+        typer.Option(help="For a linear bandit with actions on the unit sphere; else independent."),
+    ] = None,
+    noise_std: Annotated[float, typer.Option(help="Of the outcomes.")] = 1.0,
+    prior_std: Annotated[float, typer.Option(help="Of the arms' means, or of theta.")] = 1.0,
+    realizations: Annotated[int, typer.Option(help="More narrow the range.")] = 4000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    most: Annotated[int | None, typer.Option(help="The largest ensemble to consider.")] = None,
+    out: Annotated[Path, typer.Option(help="Where text, JSON and figure go.")] = Path("plan"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
+) -> None:
+    """How many members a problem needs, found by simulating it."""
+    import json
+    import shutil
+
+    import ensemble_sampling as es
+
+    with _told():
+        if dim is None:
+            learner = es.IndependentArms(arms, noise_std, prior_std=prior_std)
+            environment = es.GaussianArms(arms, noise_std, prior_std=prior_std)
+        else:
+            learner = es.Linear(dim, noise_std, prior_std=prior_std)
+            environment = es.LinearBandit(dim, arms, noise_std, prior_std=prior_std)
+        unfinished = out / "unfinished"
+        found = es.plan(
+            learner,
+            environment,
+            periods,
+            tolerance,
+            realizations,
+            seed,
+            most=most,
+            checkpoint=unfinished,
+        )
+        found.save(out)
+        shutil.rmtree(unfinished)
+    typer.echo(json.dumps(found.data(), indent=1) if as_json else f"{found}\n{out}/plan.png")
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from .agents import ThompsonSampling
 from .core import Action, ConjugateLearner, Environment, Key, Model
 from .posteriors.ensemble import Ensemble
 from .posteriors.exact import Exact
-from .simulate import Progress, chunk_size, footprint, memory, simulate
+from .results import mean_and_error
+from .simulate import Progress, Result, chunk_size, footprint, memory, simulate
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""
@@ -67,7 +68,7 @@ class FirstMembers(eqx.Module):
 
     @property
     def label(self) -> str:
-        return f"{int(self.members)} models"
+        return f"{int(self.members)} model{'s' if self.members > 1 else ''}"
 
     def init(self, key: Key) -> Any:
         return self.ensemble.init(key)
@@ -126,11 +127,15 @@ def smallest_ensemble(
     progress: as for `simulate`, of each simulation in turn.
     """
     tolerance = checks.positive("tolerance", tolerance)
-    most = _affordable(learner, environment, periods, most)
-    began = time.perf_counter()
-    runs = _Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
+    most = affordable(learner, environment, periods, most)
+    runs = Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
+    return search(runs, tolerance, most)
+
+
+def search(runs: "Runs", tolerance: float, most: int) -> EnsembleSize:
+    """`smallest_ensemble` on runs that can be asked for more afterwards."""
     members, low, high = _locate(runs, tolerance, most)
-    thompson, error = _mean(runs.thompson)
+    thompson, error = mean_and_error(runs.thompson)
     return EnsembleSize(
         members=members,
         low=low,
@@ -138,13 +143,13 @@ def smallest_ensemble(
         thompson=thompson,
         thompson_stderr=error,
         threshold=thompson + tolerance,
-        realizations=realizations,
+        realizations=runs.realizations,
         evaluated=runs.evaluated(),
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - runs.began,
     )
 
 
-def _affordable(
+def affordable(
     learner: ConjugateLearner, environment: Environment, periods: int, most: int | None
 ) -> int:
     """The largest size to consider: as asked, if it fits in memory, or else one that does."""
@@ -168,13 +173,7 @@ def _part(learner: ConjugateLearner, members: int) -> ThompsonSampling:
     return ThompsonSampling(FirstMembers(Ensemble(learner, _padded(members)), members))
 
 
-def _mean(values: np.ndarray) -> tuple[float, float]:
-    """The mean and its standard error."""
-    values = values.astype(np.float64)
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-
-
-class _Runs:
+class Runs:
     """Simulated ensembles of any size, as differences to Thompson sampling in the same worlds."""
 
     def __init__(
@@ -187,21 +186,23 @@ class _Runs:
         checkpoint: str | os.PathLike[str] | None,
         progress: bool | Progress | None,
     ):
+        self.began = time.perf_counter()
         self.learner, self.environment, self.periods = learner, environment, periods
         self.realizations = checks.size("realizations", realizations, least=2)
         self.seed, self.progress = seed, progress
         self.folder = None if checkpoint is None else Path(checkpoint)
+        self.results: dict[int | str, Result] = {}
         self.differences: dict[int, np.ndarray] = {}
         exact = ThompsonSampling(Exact(learner), draws=100)
-        self.thompson = self._regret(exact, realizations, "thompson", expected=True)
+        self.thompson = self._regret("thompson", exact, realizations, expected=True)
 
     def _regret(
-        self, agent: ThompsonSampling, realizations: int, name: str, expected: bool = False
+        self, name: int | str, agent: ThompsonSampling, realizations: int, expected: bool = False
     ) -> np.ndarray:
         """Regret at the last period of every realization."""
         # One chunk for all, or a different number of realizations would be compiled anew.
         chunk = chunk_size(agent, self.environment, self.periods, self.realizations)
-        result = simulate(
+        self.results[name] = result = simulate(
             agent,
             self.environment,
             self.periods,
@@ -210,7 +211,7 @@ class _Runs:
             keep=[-1],
             expected=expected,
             chunk=chunk,
-            checkpoint=None if self.folder is None else self.folder / name,
+            checkpoint=None if self.folder is None else self.folder / f"{name}-{realizations}",
             progress=self.progress,
         )
         assert result.regret is not None
@@ -219,11 +220,10 @@ class _Runs:
     def evaluate(self, members: int, realizations: int) -> Evaluation:
         have = self.differences.get(members)
         if have is None or len(have) < realizations:
-            agent = _part(self.learner, members)
-            regret = self._regret(agent, realizations, f"members-{members}-{realizations}")
+            regret = self._regret(members, _part(self.learner, members), realizations)
             self.differences[members] = regret - self.thompson[: len(regret)]
         differences = self.differences[members]
-        return Evaluation(members, *_mean(differences), len(differences))
+        return Evaluation(members, *mean_and_error(differences), len(differences))
 
     def in_full(self, least: int, most: int) -> dict[int, np.ndarray]:
         """Differences of the sizes from `least` to `most` that all realizations were spent on."""
@@ -237,7 +237,7 @@ class _Runs:
         return tuple(self.evaluate(members, 0) for members in sorted(self.differences))
 
 
-def _locate(runs: _Runs, tolerance: float, most: int) -> tuple[int, int, int]:
+def _locate(runs: Runs, tolerance: float, most: int) -> tuple[int, int, int]:
     """The smallest size, and the lowest and highest that cannot be excluded."""
     line = _refine(runs, tolerance, most, *_explore(runs, tolerance, most))
     members = line.first(tolerance, most)
@@ -249,7 +249,7 @@ def _locate(runs: _Runs, tolerance: float, most: int) -> tuple[int, int, int]:
     return members, min(low, members), high
 
 
-def _explore(runs: _Runs, tolerance: float, most: int) -> tuple[float, float]:
+def _explore(runs: Runs, tolerance: float, most: int) -> tuple[float, float]:
     """Roughly where the difference crosses the tolerance, and how far either side to measure."""
     few = min(EXPLORE, runs.realizations)
     below, above = None, runs.evaluate(2, few)
@@ -298,7 +298,7 @@ class _Line:
         return int(np.argmax(reached)) + 1 if reached.any() else most
 
 
-def _refine(runs: _Runs, tolerance: float, most: int, centre: float, apart: float) -> _Line:
+def _refine(runs: Runs, tolerance: float, most: int, centre: float, apart: float) -> _Line:
     """Measure in full either side of the crossing, further out until the line crosses between."""
     low = max(1, min(int(centre / (1 + apart)), most - 1))
     high = min(most, max(low + 1, int(np.ceil(centre * (1 + apart)))))

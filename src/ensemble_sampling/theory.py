@@ -129,7 +129,7 @@ def too_few_members(dim: int, members: int) -> str | None:
     if 2 * members > dim:
         return None
     return (
-        f"{members} members in {dim} dimensions: with at most d/2 members there are linear bandits "
+        f"M = {members} in d = {dim} dimensions: with at most d/2 members there are linear bandits "
         f"on which regret never stops growing; use at least {dim // 2 + 1}"
     )
 

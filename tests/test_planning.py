@@ -1,0 +1,99 @@
+"""Plans: small ones, start to end, in words, numbers and a picture, from Python and the shell."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ensemble_sampling as es
+from ensemble_sampling import results
+from ensemble_sampling.cli import app
+
+SETTINGS = ["--arms", "4", "--periods", "60", "--tolerance", "0.1", "--realizations", "300"]
+
+
+@pytest.fixture(scope="module")
+def small():
+    return es.plan(es.IndependentArms(4), es.GaussianArms(4), 60, 0.1, 300)
+
+
+def test_a_plan_says_how_many_members_and_why(small):
+    text = str(small)
+    size = small.size
+    assert size.low <= small.members <= size.high
+    assert text.startswith(f"{small.members} members (95% range {size.low} to {size.high})")
+    assert f"within 0.1 of Thompson sampling's {size.thompson:.4f}" in text
+    asked = es.theory.members_for_loss(dim=4, arms=4, periods=60, epsilon=0.1)
+    assert f"asks for {asked:,} members" in text
+    assert small.decision_seconds > 0
+    assert small.decision_bytes == 4 * (4 + 4 * small.members)  # float32: pulls, and a mean each
+    assert all(f"{e.members:>6} members {e.difference:8.4f}" in text for e in size.evaluated)
+
+
+def test_a_plan_shows_the_curves_of_its_own_ensemble(small):
+    thompson, ensemble = small.curves
+    assert (thompson.label, ensemble.label) == ("Thompson sampling", f"{small.members} models")
+    assert len(thompson.mean) == len(ensemble.mean) == 60
+    assert thompson.mean[-1] == pytest.approx(small.size.thompson)
+    agent = es.EnsembleSampling(es.IndependentArms(4), small.members)
+    alone = es.simulate(agent, es.GaussianArms(4), 60, 300)
+    np.testing.assert_allclose(alone.mean, ensemble.mean, rtol=1e-6)
+
+
+def test_a_plan_is_saved_as_text_json_and_pictures(small, tmp_path):
+    small.save(tmp_path / "plan")
+    saved = results.read(tmp_path / "plan" / "plan.json")
+    assert saved == json.loads(json.dumps(small.data()))
+    assert (saved["members"], saved["tolerance"], saved["periods"]) == (small.members, 0.1, 60)
+    assert (tmp_path / "plan" / "plan.txt").read_text(encoding="utf-8") == f"{small}\n"
+    assert (tmp_path / "plan" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (tmp_path / "plan" / "plan.svg").read_text(encoding="utf-8")
+
+
+def test_the_command_gives_the_same_plan(small, tmp_path):
+    done = CliRunner().invoke(app, ["plan", *SETTINGS, "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["members"], told["low"], told["high"]) == (
+        small.members,
+        small.size.low,
+        small.size.high,
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"plan.{e}" for e in ("json", "png", "svg", "txt")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--tolerance", "-1"], "tolerance must be greater than 0, got -1"),
+        (["--tolerance", "0"], "tolerance must be greater than 0, got 0"),
+        (["--arms", "0"], "arms must be at least 1, got 0"),
+        (["--noise-std", "0"], "noise_std must be greater than 0, got 0"),
+        (["--periods", "0"], "periods must be at least 1, got 0"),
+        (["--realizations", "1"], "realizations must be at least 2, got 1"),
+        (["--most", "10000000000"], "GiB of memory, and there are"),
+        (["--dim", "0"], "dim must be at least 1, got 0"),
+    ],
+)
+def test_the_command_says_what_was_asked_wrongly(words, says, tmp_path):
+    done = CliRunner().invoke(app, ["plan", *SETTINGS, *words, "--out", str(tmp_path / "plan")])
+    assert done.exit_code == 2
+    assert says in done.output
+    assert not (tmp_path / "plan").exists()
+
+
+def test_an_environment_without_an_exact_posterior_is_refused_by_name():
+    network = es.Network(es.GaussianMLP(100, (50,)), 100, 10)
+    with pytest.raises(TypeError, match="Network has no exact posterior"):
+        es.plan(network, es.NetworkBandit(), 10, 0.1)  # pyright: ignore[reportArgumentType]
+
+
+def test_too_few_members_for_the_dimension_are_warned_of(small):
+    assert small.warning == es.theory.too_few_members(4, small.members)
+    warned = replace(small, warning=es.theory.too_few_members(6, 1))
+    assert "Warning: M = 1 in d = 6 dimensions" in str(warned)
+    assert "Warning" not in str(replace(small, warning=None))
