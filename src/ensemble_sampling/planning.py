@@ -54,8 +54,9 @@ class Plan:
 
     def __str__(self) -> str:
         size = self.size
+        plural = "s" if size.members > 1 else ""
         lines = [
-            f"{size.members} member{'s' if size.members > 1 else ''} (95% range {size.low} to {size.high})",
+            f"{size.members} member{plural} (95% range {size.low} to {size.high})",
             f"  keep the regret in period {self.periods:,} within {self.tolerance:g} of Thompson "
             f"sampling's {size.thompson:.4f} ± {size.thompson_stderr:.4f}.",
             f"Theory: the proven bound asks for {self.theory_members:,} members for that loss "
