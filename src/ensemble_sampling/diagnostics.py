@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from . import checks
-from .agents import ThompsonSampling, shares
+from .agents import ThompsonSampling, Uniform, shares
 from .core import Action, Environment, Key, Posterior
 from .learners.network import Member
 from .posteriors.ensemble import Ensemble
@@ -115,10 +115,18 @@ def distances(votes: Array, counts: Array, draws: int) -> Match:
 
 
 class Shadowed(eqx.Module):
-    """Thompson sampling on one posterior, while a shadow learns from the same outcomes."""
+    """Thompson sampling on one posterior, while a shadow learns from the same outcomes.
+
+    Not `adaptive`: actions are drawn uniformly instead, and both only watch.
+    """
 
     posterior: Posterior
     shadow: Posterior
+    adaptive: bool = eqx.field(static=True, default=True)
+
+    @property
+    def _rule(self) -> Any:
+        return ThompsonSampling(self.posterior) if self.adaptive else Uniform()
 
     @property
     def label(self) -> str:
@@ -128,7 +136,7 @@ class Shadowed(eqx.Module):
         return self.posterior.init(key), self.shadow.init(key)
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
-        return ThompsonSampling(self.posterior).act(key, state[0], features, available)
+        return self._rule.act(key, state[0], features, available)
 
     def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
         update = lambda posterior, belief: posterior.update(key, belief, action, outcome)  # noqa: E731
@@ -137,7 +145,7 @@ class Shadowed(eqx.Module):
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
-        return ThompsonSampling(self.posterior).probabilities(state[0], features, available, key)
+        return self._rule.probabilities(state[0], features, available, key)
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,7 @@ def trajectory(
     realizations: int,
     seed: int = 0,
     *,
+    adaptive: bool = True,
     points: int = 30,
     draws: int = 1000,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -191,8 +200,12 @@ def trajectory(
 
     The exact posterior learns from the actions the ensemble chose, so the two differ only in how
     they represent what was seen. `points` periods are measured, evenly spaced on a log axis.
+
+    adaptive: False draws actions uniformly instead, whatever the members think; they are then
+        independent samples of the posterior (the appendix's lemma), which acting on them undoes.
     """
-    agent = Shadowed(ensemble, Exact(ensemble.learner))  # pyright: ignore[reportArgumentType]
+    learner: Any = ensemble.learner
+    agent = Shadowed(ensemble, Exact(learner), adaptive)
     periods, points = checks.size("periods", periods), checks.size("points", points)
     draws = checks.size("draws", draws)
     at = np.unique(np.geomspace(1, periods, min(points, periods)).round().astype(int)) - 1
