@@ -98,7 +98,7 @@ def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
     assert curves["device"]
     assert [s["label"] for s in curves["series"]] == ["uniform", "greedy", "2 models"]
     for agent, series in zip(toy_panels.CURVES.agents, curves["series"], strict=True):
-        run = es.simulate(agent, toy_panels.CURVES.environment, 20, 30, seed=3, keep=True)
+        run = es.simulate(agent, toy_panels.CURVES.environment, 20, 30, seed=3, keep=True, chunk=2)
         np.testing.assert_allclose(series["mean"], run.mean, rtol=1e-6)
         np.testing.assert_allclose(series["stderr"], run.stderr, rtol=1e-6)
         assert series["diverged"] == 0
@@ -177,9 +177,7 @@ def fatal(done, total, report):
 
 def killing(*args, progress, **kwargs):
     calls.append(args)
-    return simulate(
-        *args, progress=lambda done, total: fatal(done, total, progress), chunk=10, **kwargs
-    )
+    return simulate(*args, progress=lambda done, total: fatal(done, total, progress), **kwargs)
 
 running.simulate = killing
 running.reproduce(["1a"], out={out!r})
