@@ -99,7 +99,7 @@ def trees(dim, actions):
 
 class VowpalWabbit:
     def __init__(self, dim, actions, more=""):
-        from vowpalwabbit import Workspace
+        from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
 
         options = f"--cb_explore_adf --bag 30 --quiet --random_seed 0 -q CA {more}"
         self.vw, self.actions = Workspace(options), actions
@@ -123,7 +123,7 @@ class VowpalWabbit:
 
 class MabWiser:
     def __init__(self, dim, actions, alpha=1.0):
-        from mabwiser.mab import MAB, LearningPolicy
+        from mabwiser.mab import MAB, LearningPolicy  # pyright: ignore[reportMissingImports]
 
         policy = LearningPolicy.LinTS(alpha=alpha)
         self.mab = MAB(arms=list(range(actions)), learning_policy=policy, seed=0)

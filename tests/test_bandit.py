@@ -278,7 +278,8 @@ def test_a_network_with_one_output_per_action_takes_a_context():
         decision = bandit.choose(context=x)
         right.append(decision.index == (x[0] > 0))
         bandit.learn(decision.id, float(right[-1]))
-    assert np.mean(right[-50:]) > 0.9
+    # By chance it would be 1/2, with a standard error of 0.07.
+    assert np.mean(right[-50:]) > 0.8
     with pytest.raises(ValueError, match="one row of numbers"):
         bandit.choose(context=np.eye(2))
     with pytest.raises(ValueError, match="have 2 features, got 3"):

@@ -61,13 +61,13 @@ class Decision:
 
 def _choose(
     agent: Agent, key: Key, state: State, number: Array, features: Array, available: Array
-) -> tuple[Array, Array]:
-    """(a uniform number, probabilities) of decision `number`; the two give the index."""
+) -> Array:
+    """The probabilities of decision `number` and, as one more entry, a uniform random number."""
     key = jax.random.fold_in(key, number)
     features = features if state.scale is None else state.scale.apply(features)
     features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
     shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
-    return jax.random.uniform(key), shares
+    return jnp.append(shares, jax.random.uniform(key, dtype=shares.dtype))
 
 
 def _drawn(chance: float, shares: np.ndarray) -> int:
@@ -76,8 +76,8 @@ def _drawn(chance: float, shares: np.ndarray) -> int:
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
-    total = np.cumsum(shares, dtype=np.float64)
-    return int(np.searchsorted(total, chance * total[-1], side="right"))
+    total = shares.cumsum(dtype=np.float64)
+    return int(total.searchsorted(chance * total[-1], side="right"))
 
 
 def _learn(
@@ -376,14 +376,15 @@ class Bandit:
         rows = len(mask)
         if self._arms is None and not self._host:
             room = max(8, 1 << (rows - 1).bit_length())
-            padded, offered = np.zeros((room, table.shape[1]), table.dtype), np.zeros(room, bool)
-            padded[:rows], offered[:rows] = table, mask
+            padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
+            padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
             table, mask = padded, offered
-        chance, shares = self._choose(
-            self._bound, self._choose_key, self._sync(), np.uint32(number), table, mask
+        drawn = np.asarray(
+            self._choose(
+                self._bound, self._choose_key, self._sync(), np.uint32(number), table, mask
+            )
         )
-        shares = np.asarray(shares)[:rows]
-        return _drawn(float(chance), shares), shares
+        return _drawn(drawn[-1], drawn[:rows]), drawn[:rows]
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""

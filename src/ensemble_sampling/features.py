@@ -154,8 +154,11 @@ def _name(name: Any) -> Any:
 def numbers(what: str, given: Any, names: list[Any] | None = None) -> np.ndarray:
     """A table (K, d) of finite numbers in JAX's precision."""
     try:
-        with np.errstate(over="ignore"):  # too large a number is reported below
-            table = np.asarray(given, dtype=precision())
+        if isinstance(given, np.ndarray) and given.dtype == precision():
+            table = given
+        else:
+            with np.errstate(over="ignore"):  # too large a number is reported below
+                table = np.asarray(given, dtype=precision())
     except (TypeError, ValueError) as error:
         hint = "; text and dictionaries need Bandit(..., hasher=es.Hasher())"
         raise TypeError(f"{what} must be rows of numbers of one width ({error}){hint}") from error

@@ -189,8 +189,8 @@ class Ledger:
                 row.time,
                 row.chosen,
                 None if row.action is None else json.dumps(row.action),
-                row.features.astype(self._dtype).tobytes(),
-                row.probabilities.astype(self._dtype).tobytes(),
+                row.features.astype(self._dtype, copy=False).tobytes(),
+                row.probabilities.astype(self._dtype, copy=False).tobytes(),
             )
             for row in rows
         ]
