@@ -1,9 +1,9 @@
 """How much sharper paired, coupled runs make comparisons at Figure 1a's setting.
 
 For pairs of agents: the variance of the difference of their total regret over realizations, when
-the two run with different seeds, share their worlds, and share outcomes as well (coupled).
+the two run with different seeds, share worlds and streams, and have coupled outcomes as well.
 
-    python benchmarks/coupling.py [realizations]
+    python benchmarks/coupling.py [realizations [periods]]
 """
 
 import sys
@@ -12,32 +12,45 @@ import numpy as np
 
 import ensemble_sampling as es
 
-ARMS, PERIODS = 50, 700
+ARMS = 50
 
 
-def main(realizations: int = 2000) -> None:
-    learner, env = es.IndependentArms(ARMS), es.GaussianArms(ARMS)
-    exact = es.ThompsonSampling(es.Exact(learner))
-    ten, thirty = (es.EnsembleSampling(learner, m) for m in (10, 30))
-    agents = (exact, ten, thirty, es.EpsilonGreedy(learner, 0.1), es.EpsilonGreedy(learner, 0.12))
-    totals = {}
-    for agent in agents:
-        for how, seed, coupled in (("a", 1, False), ("b", 2, False), ("c", 1, True)):
-            run = es.simulate(
-                agent, env, PERIODS, realizations, seed=seed, coupled=coupled, keep=True
+def totals(agent: es.Agent, noise_std: float, realizations: int, periods: int) -> list[np.ndarray]:
+    """Total regret of every realization: with a seed, with another seed, coupled."""
+    env, found = es.GaussianArms(ARMS, noise_std), []
+    for seed, coupled in ((1, False), (2, False), (1, True)):
+        run = es.simulate(agent, env, periods, realizations, seed, coupled=coupled, keep=True)
+        assert run.regret is not None
+        found.append(run.regret.sum(axis=1, dtype=np.float64))
+    return found
+
+
+def main(realizations: int = 2000, periods: int = 700) -> None:
+    print(f"{ARMS} arms, {periods} periods, {realizations} realizations")
+    print("variance of the difference of total regret; gain over independent / same worlds")
+    for noise_std in (1.0, 4.0):
+        learner = es.IndependentArms(ARMS, noise_std)
+        agents = {
+            "Thompson sampling": es.ThompsonSampling(es.Exact(learner)),
+            "10 models": es.EnsembleSampling(learner, 10),
+            "10 models, inflation 1.2": es.EnsembleSampling(learner, 10, inflation=1.2),
+            "30 models": es.EnsembleSampling(learner, 30),
+            "epsilon 0.10": es.EpsilonGreedy(learner, 0.10),
+            "epsilon 0.12": es.EpsilonGreedy(learner, 0.12),
+        }
+        found = {n: totals(a, noise_std, realizations, periods) for n, a in agents.items()}
+        for one, two in (
+            ("Thompson sampling", "30 models"),
+            ("10 models", "30 models"),
+            ("10 models", "10 models, inflation 1.2"),
+            ("epsilon 0.10", "epsilon 0.12"),
+        ):
+            a, b = found[one], found[two]
+            apart, worlds, coupled = (np.var(a[i] - b[j]) for i, j in ((0, 1), (0, 0), (2, 2)))
+            print(
+                f"noise {noise_std:g}: {one + ' against ' + two:45s} {apart:9.0f} {worlds:9.0f} "
+                f"{coupled:9.0f}  {apart / coupled:5.1f}x {worlds / coupled:5.1f}x"
             )
-            assert run.regret is not None
-            totals[agent.label, how] = run.regret.sum(axis=1)
-
-    def variance(one: es.Agent, two: es.Agent, hows: str) -> float:
-        return float(np.var(totals[one.label, hows[0]] - totals[two.label, hows[1]], ddof=1))
-
-    print(f"{realizations} realizations; variance of the difference of total regret")
-    print(f"{'pair':40s} {'independent':>12s} {'same worlds':>12s} {'coupled':>12s}  gain")
-    for one, two in ((exact, thirty), (ten, thirty), (exact, ten), agents[3:]):
-        apart, worlds, coupled = (variance(one, two, hows) for hows in ("ab", "aa", "cc"))
-        pair = f"{one.label} against {two.label}"
-        print(f"{pair:40s} {apart:12.0f} {worlds:12.0f} {coupled:12.0f}  {apart / coupled:.1f}x")
 
 
 if __name__ == "__main__":
