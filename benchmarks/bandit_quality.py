@@ -7,8 +7,10 @@ Every example is a context and every class an action; the reward is 1 for the ri
 otherwise, and nobody is told which class would have been right. All contenders see the same
 examples in the same order, standardised, with a constant added; each of several shuffles is one
 run. What is compared is the average reward over the whole run, exploring included, with 95 %
-confidence intervals over the shuffles. Ours and epsilon-greedy have one setting for all data sets;
-the others get the best of the settings listed for them on each. The data ship inside scikit-learn.
+confidence intervals over the shuffles. Ours and epsilon-greedy have one setting for all data sets,
+chosen by trying about seven on these same data; the others get the best of the settings listed for
+them on each, chosen in the same run. Both choices flatter whoever was tried more often: read
+differences smaller than a few hundredths as ties. The data ship inside scikit-learn.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """How fast a network ensemble learns: against a plain NumPy loop, and over a long life.
 
-    python benchmarks/network_speed.py numpy     two CPU cores: ratio to a per-member loop
-    python benchmarks/network_speed.py gpu       30 members, 1,000 realizations, 1,000 periods
-    python benchmarks/network_speed.py constant  time and memory per update, early and late
+python benchmarks/network_speed.py numpy     two CPU cores: ratio to a per-member loop
+python benchmarks/network_speed.py gpu       30 members, 1,000 realizations, 1,000 periods
+python benchmarks/network_speed.py constant  time and memory per update, early and late
 """
 
 import statistics
@@ -78,7 +78,8 @@ def on_gpu(members: int = 30, realizations: int = 1000, periods: int = 1000) -> 
         result = es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)
         seconds.append(result.seconds)
         print(f"{jax.devices()[0].device_kind}: {result.seconds:.2f} s, diverged {result.diverged}")
-    print(f"first (with compilation) {seconds[0]:.2f} s, then median {np.median(seconds[1:]):.2f} s")
+    later = statistics.median(seconds[1:])
+    print(f"first (with compilation) {seconds[0]:.2f} s, then median of 3 {later:.2f} s")
 
 
 def constant_cost(members: int = 10, capacity: int = 500) -> None:
