@@ -25,7 +25,7 @@ GREEDY = Curves(
     agents=tuple(EpsilonGreedy(learner, schedule) for schedule in schedules),
     periods=PERIODS,
     realizations=1_000,
-    laptop=150,
+    laptop=100,
     effort=0.25,
 )
 
@@ -36,7 +36,7 @@ ENSEMBLES = Curves(
     agents=tuple(EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
     periods=PERIODS,
     realizations=1_000,
-    laptop=100,
+    laptop=60,
     effort=0.7,
 )
 

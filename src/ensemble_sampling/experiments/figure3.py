@@ -37,28 +37,28 @@ FIXED = curves(
     "3a",
     "Fixed ε-greedy",
     (EpsilonGreedy(learner, Constant(epsilon)) for epsilon in (0.05, 0.1, 0.2, 0.3)),
-    laptop=150,
+    laptop=100,
     effort=0.2,
 )
 ANNEALED = curves(
     "3b",
     "Annealing ε-greedy",
     (EpsilonGreedy(learner, Annealed(k)) for k in (10, 30, 50, 70)),
-    laptop=150,
+    laptop=100,
     effort=0.2,
 )
 DROPOUT = curves(
     "3c",
     "Dropout",
     map(dropout, (0.25, 0.5, 0.75, 0.9), (0.01, 0.01, 0.02, 0.05)),
-    laptop=150,
+    laptop=100,
     effort=0.3,
 )
 ENSEMBLES = curves(
     "3d",
     "Ensemble sampling",
     (EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
-    laptop=40,
+    laptop=32,
     effort=3.0,
 )
 
