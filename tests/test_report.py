@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from ensemble_sampling import claims, figures, report, results, sizing
+from ensemble_sampling import claims, figures, report, results, sizing, theory
 from ensemble_sampling.claims import CLAIMS, Interval, Verdict
-from ensemble_sampling.experiments import FIGURES, PANELS, Curves
+from ensemble_sampling.experiments import FIGURES, PANELS, Curves, Gaps, Paths
 
 REALIZATIONS = 50
 
@@ -32,6 +32,9 @@ THE_OPPOSITE = {
     "3c": (10.0, 11.0, 12.0, 13.0),
     "3d": (50.0, 51.0, 52.0, 53.0),
 }
+OURS = {"4b": (0.1, 0.9, 0.7, 0.5, 0.3, 0.2, 0.15)}
+AS_CLAIMED |= OURS
+THE_OPPOSITE |= OURS
 NO_DIFFERENCE = {name: (20.0,) * len(levels) for name, levels in AS_CLAIMED.items()}
 # Ten models equal ε-greedy, and fifty are a tenth: where "orders of magnitude" begins.
 NO_DIFFERENCE |= {"2a": (200.0,) * 6, "2b": (200.0, 200.0, 20.0, 20.0)}
@@ -78,6 +81,11 @@ def made_up(levels, sizes, seed=0):
                 series(agent.label, level, panel.windows, panel.periods, rng)
                 for agent, level in zip(panel.agents, levels[name], strict=True)
             ]
+        elif isinstance(panel, Paths):
+            made = {"label": "5 models", "members": 5, "after": [0, 9, 99]}
+            for part in ("kl", "tv", "distinct"):
+                made |= {part: [0.5, 0.2, 0.125], f"{part}_stderr": [0.01, 0.01, 0.01]}
+            found[name]["paths"] = [made]
         else:
             found[name]["points"] = [
                 {
@@ -219,15 +227,15 @@ def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeyp
     save(claimed, tmp_path)
     assert report.build(tmp_path) == tmp_path / "report.html"
     made = {path.name for path in tmp_path.iterdir()} - {f"{name}.json" for name in PANELS}
-    pictures = {f"figure{n}.{kind}" for n in (1, 2, 3) for kind in ("png", "svg")}
+    pictures = {f"figure{n}.{kind}" for n in (1, 2, 3, 4) for kind in ("png", "svg")}
     assert made == pictures | {"report.md", "report.html"}
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     sources = re.findall(r'src="([^"]{0,30})', page)
-    assert len(sources) == 3
+    assert len(sources) == 4
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert "<link" not in page
     assert "<script" not in page
-    for n in (1, 2, 3):
+    for n in (1, 2, 3, 4):
         ElementTree.parse(tmp_path / f"figure{n}.svg")
 
 
@@ -245,7 +253,7 @@ def test_legends_name_every_series_in_a_style_of_its_own(claimed):
     for figure in FIGURES:
         axes = figures.draw(figure, claimed).axes
         for ax, panel in zip(axes, figure.panels, strict=True):
-            if not isinstance(panel, Curves):
+            if not isinstance(panel, Curves) or isinstance(panel, Gaps):
                 continue
             lines = [
                 line for line in ax.lines if line.get_label() in {a.label for a in panel.agents}
@@ -253,6 +261,25 @@ def test_legends_name_every_series_in_a_style_of_its_own(claimed):
             assert [line.get_label() for line in lines] == [a.label for a in panel.agents]
             assert len({str(line.get_marker()) for line in lines}) == len(lines)
             assert len({line.get_color() for line in lines}) == len(lines)
+
+
+def test_losses_are_shown_beside_the_bound_and_marked_as_ours(claimed):
+    """Levels are those at the end of a fall from 1.2 times as much: 1.1 times on average."""
+    panel = PANELS["4b"]
+    assert isinstance(panel, Gaps)
+    rows = figures.gaps(panel, claimed["4b"], panel.whole)
+    np.testing.assert_array_equal(rows[:, 0], panel.members)
+    for (_, loss, error), level in zip(rows, OURS["4b"][1:], strict=True):
+        assert loss == pytest.approx(1.1 * (level - OURS["4b"][0]), abs=5 * error)
+    ax = figures.draw(FIGURES[-1], claimed).axes[1]
+    bound = next(line for line in ax.lines if str(line.get_label()).startswith("bound"))
+    np.testing.assert_allclose(
+        np.asarray(bound.get_ydata()), [theory.added_loss(50, 50, 2000, m) for m in panel.members]
+    )
+    text = report.markdown(claimed)
+    assert "## Figure 4 (ours, not the paper’s)" in text
+    assert "| 5 models | 0.500 ± 0.010 | 0.200 ± 0.010 | 0.125 ± 0.010 |" in text
+    assert f"| 64 | {rows[-1, 1]:.4f} ± {rows[-1, 2]:.4f} |" in text
 
 
 def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):

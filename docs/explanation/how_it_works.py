@@ -83,7 +83,7 @@ def posterior_match(periods: int = 1000, realizations: int = 500) -> Figure:
             )
             curves[path.label], at = path.kl, path.periods + 1
         lines(ax, at, curves)
-        ax.set(ylabel="KL(votes || posterior)", ylim=(0.008, 2.0))
+        ax.set(ylabel="KL(votes ‖ posterior)", ylim=(0.008, 2.0))
         ax.set_title(
             "acting on the members" if adaptive else "actions fixed in advance", loc="left"
         )

@@ -29,7 +29,9 @@ def _warn(message: str) -> None:
 def reproduce(
     panels: Annotated[
         list[str] | None,
-        typer.Argument(help="1a 1b 2a 2b 3a 3b 3c 3d, whole figures 1 2 3, or all (the default)."),
+        typer.Argument(
+            help="1a 1b 2a 2b 3a 3b 3c 3d, our 4a 4b, whole figures 1 2 3 4, or all (the default)."
+        ),
     ] = None,
     scale: Annotated[
         Scale, typer.Option(help="The published number of realizations, or what two cores manage.")

@@ -121,7 +121,7 @@ class Shadowed(eqx.Module):
     """
 
     posterior: Posterior
-    shadow: Posterior
+    shadow: Exact
     adaptive: bool = eqx.field(static=True, default=True)
 
     @property
@@ -157,11 +157,9 @@ class _Distance:
 
     def __call__(self, agent: Shadowed, key: Key, state: Any, event: Event) -> Array:
         def measured() -> Array:
-            votes, (features, _, available) = agent.posterior, event.offer
-            shadow: Any = agent.shadow
-            match = compare(
-                votes, state[0], shadow, state[1], features, available, key=key, draws=self.draws
-            )
+            offer, exact = event.offer, agent.shadow
+            beliefs = agent.posterior, state[0], exact, state[1]
+            match = compare(*beliefs, offer.features, offer.available, key=key, draws=self.draws)
             named = (match.ensemble > 0).sum()
             return jnp.stack([match.kl, match.tv, named.astype(match.kl.dtype)])
 

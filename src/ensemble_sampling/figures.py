@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from .experiments import Curves, Figure, Sizes
+from .experiments import Curves, Figure, Gaps, Paths, Sizes
+from .results import mean_and_error
 
 # Okabe and Ito's colours, told apart by colour-blind readers, with a mark for greyscale.
 STYLES = (
@@ -34,15 +35,19 @@ def draw(figure: Figure, results: Mapping[str, Mapping[str, Any]]) -> Canvas:
             if panel.name not in results:
                 ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color="0.5")
                 ax.set(xticks=[], yticks=[])
+            elif isinstance(panel, Gaps):
+                _gaps(ax, panel, results[panel.name])
             elif isinstance(panel, Curves):
                 _curves(ax, panel, results[panel.name])
+            elif isinstance(panel, Paths):
+                _paths(ax, results[panel.name])
             else:
                 _sizes(ax, panel, results[panel.name])
         _same_scale(
             [
                 ax
                 for ax, p in zip(axes, figure.panels, strict=True)
-                if p.name in results and isinstance(p, Curves)
+                if p.name in results and isinstance(p, Curves) and not figure.ours
             ]
         )
     return canvas
@@ -73,6 +78,52 @@ def _curves(ax: Axes, panel: Curves, data: Mapping[str, Any]) -> None:
         ax.plot([], [], "o", mfc="none", mec="0.3", ms=9, mew=1.1, ls="", label="published (large)")
     ax.set(xlabel="period", ylabel="regret per period", xlim=(0, data["periods"]))
     ax.legend(frameon=False, ncols=2 if len(data["series"]) > 4 else 1)
+
+
+def _paths(ax: Axes, data: Mapping[str, Any]) -> None:
+    for path, (colour, mark) in zip(data["paths"], STYLES, strict=False):
+        period, kl, error = (np.array(path[name]) for name in ("after", "kl", "kl_stderr"))
+        low, high = kl - 1.96 * error, kl + 1.96 * error
+        ax.fill_between(period + 1, low, high, color=colour, alpha=0.18, lw=0)
+        style: Any = {"marker": mark, "ms": 4.5, "markevery": 3}
+        ax.plot(period + 1, kl, color=colour, lw=1.0, label=path["label"], **style)
+    ax.set(xlabel="period", ylabel="KL(votes ‖ posterior)", xscale="log", yscale="log")
+    ax.legend(frameon=False)
+
+
+def gaps(panel: Gaps, data: Mapping[str, Any], window: tuple[int, int]) -> np.ndarray:
+    """(members, loss to the first agent, its standard error) in a window, a row for each size."""
+    at = [tuple(w) for w in data["windows"]].index(window)
+    first, *others = (np.array(series["averages"][at]) for series in data["series"])
+    found = (mean_and_error(values - first) for values in others)
+    return np.array([(m, *f) for m, f in zip(panel.members, found, strict=True)])
+
+
+def _gaps(ax: Axes, panel: Gaps, data: Mapping[str, Any]) -> None:
+    names, least = {panel.whole: "all periods", panel.late: "the last tenth"}, 1.0
+    for (window, name), (colour, mark) in zip(names.items(), STYLES[1:], strict=False):
+        rows = gaps(panel, data, window)
+        members, loss, error = rows[rows[:, 1] > 0].T
+        least = min(least, *loss / 3)
+        ax.errorbar(
+            members,
+            loss,
+            1.96 * error,
+            color=colour,
+            marker=mark,
+            ms=4.5,
+            lw=1.0,
+            capsize=3,
+            label=f"measured, {name}",
+        )
+    sizes = np.array(panel.members)
+    bound = [panel.bound(int(m)) for m in sizes]
+    ax.plot(sizes, bound, color=STYLES[0][0], lw=1.0, ls="--", label="bound (constant 1)")
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_yscale("log", nonpositive="clip")
+    ax.set(xlabel="models", ylabel="loss per period", ylim=(least, None))
+    ax.legend(frameon=False)
 
 
 def _same_scale(axes: list[Axes]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import figures, results
 from .claims import CLAIMS, Claim, Results, Unavailable
-from .experiments import FIGURES, PANELS, Curves, Figure, Panel, Sizes
+from .experiments import FIGURES, PANELS, Curves, Figure, Gaps, Panel, Paths, Sizes
 
 DEVIATIONS = """\
 - **The theorem is withdrawn.** The authors withdrew the paper's regret bound (Theorem 3): its proof
@@ -136,15 +136,19 @@ def _claim(claim: Claim, found: Results) -> list[str]:
 
 def _figure(figure: Figure, found: Results) -> list[str]:
     parts = [
-        f"## Figure {figure.number}",
+        f"## Figure {figure.number}{' (ours, not the paper’s)' if figure.ours else ''}",
         f"![Figure {figure.number}](figure{figure.number}.png)",
         figure.caption,
     ]
     for panel in figure.panels:
         if panel.name not in found:
             continue
-        if isinstance(panel, Curves):
+        if isinstance(panel, Gaps):
+            parts += _gaps(panel, found[panel.name])
+        elif isinstance(panel, Curves):
             parts += _curves(panel, found[panel.name])
+        elif isinstance(panel, Paths):
+            parts += _paths(panel, found[panel.name])
         else:
             parts += _sizes(panel, found[panel.name])
     return parts
@@ -187,6 +191,37 @@ def _beside(panel: Curves, data: Any, windows: list[tuple[int, ...]]) -> str:
             rows.append([series["label"] if who == "published" else "", who, *cells])
     head = (panel.name, "", *(f"periods {a}-{b}" for a, b in shown))
     return table(head, rows)
+
+
+def _paths(panel: Paths, data: Any) -> list[str]:
+    shown = [0, len(data["paths"][0]["after"]) // 2, -1]
+    rows = [
+        [path["label"], *(f"{path['kl'][i]:.3f} ± {path['kl_stderr'][i]:.3f}" for i in shown)]
+        for path in data["paths"]
+    ]
+    after = [data["paths"][0]["after"][i] for i in shown]
+    head = (f"{panel.name}: KL(votes ‖ posterior)", *(f"after {n} outcomes" for n in after))
+    return [table(head, rows)]
+
+
+def _gaps(panel: Gaps, data: Any) -> list[str]:
+    whole, late = (figures.gaps(panel, data, window) for window in (panel.whole, panel.late))
+    rows = [
+        [
+            str(members),
+            *(f"{loss:.4f} ± {error:.4f}" for _, loss, error in (w, end)),
+            f"{panel.bound(members):.2f}",
+        ]
+        for members, w, end in zip(panel.members, whole, late, strict=True)
+    ]
+    first, last = panel.late
+    head = (
+        f"{panel.name}: models",
+        "loss per period, all periods",
+        f"periods {first}-{last}",
+        "bound, all periods (constant 1)",
+    )
+    return [table(head, rows)]
 
 
 def _sizes(panel: Sizes, data: Any) -> list[str]:

@@ -21,7 +21,9 @@ import numpy as np
 from . import checks, results
 from .config import describe, differences, fingerprint
 from .core import Agent
-from .experiments import FIGURES, PANELS, Curves, Panel, Sizes
+from .diagnostics import trajectory
+from .experiments import FIGURES, PANELS, Curves, Panel, Paths, Sizes
+from .posteriors.ensemble import Ensemble
 from .simulate import Progress, simulate
 from .sizing import EXPLORE, smallest_ensemble
 
@@ -134,6 +136,8 @@ class _Plan:
         self.unfinished = folder / "unfinished" / panel.name
         if isinstance(panel, Curves):
             self.entries, self.header, self.jobs = "series", *_curves(panel, realizations, seed)
+        elif isinstance(panel, Paths):
+            self.entries, self.header, self.jobs = "paths", *_paths(panel, realizations, seed)
         else:
             self.entries, self.header, self.jobs = "points", *_sizes(panel, realizations, seed)
         self.done: dict[str, dict[str, Any]] = {}
@@ -306,6 +310,45 @@ def _sizes(panel: Sizes, realizations: int, seed: int) -> tuple[dict[str, Any], 
             lambda checkpoint, progress, arms=arms: run(arms, checkpoint, progress),
         )
         for arms in panel.arms
+    ]
+    return header, jobs
+
+
+def _paths(panel: Paths, realizations: int, seed: int) -> tuple[dict[str, Any], list[Job]]:
+    """The same for a panel of distances to the posterior, with a job for each size."""
+    header = {
+        "panel": panel.name,
+        "environment": describe(panel.environment),
+        "learner": describe(panel.learner),
+        "periods": panel.periods,
+        "realizations": realizations,
+        "seed": seed,
+    }
+
+    def run(members: int, checkpoint: Path, progress: Progress) -> dict[str, Any]:
+        path = trajectory(
+            Ensemble(panel.learner, members),
+            panel.environment,
+            panel.periods,
+            realizations,
+            seed,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        names = ("kl", "kl_stderr", "tv", "tv_stderr", "distinct")
+        numbers = {name: results.numbers(getattr(path, name)) for name in names}
+        return {"label": path.label, "after": path.periods.tolist(), **numbers}
+
+    jobs = [
+        Job(
+            panel.name,
+            f"{members} models",
+            {"members": members},
+            ("paths", panel.name, members),
+            panel.effort * realizations / len(panel.members),
+            lambda checkpoint, progress, members=members: run(members, checkpoint, progress),
+        )
+        for members in panel.members
     ]
     return header, jobs
 

@@ -1,10 +1,10 @@
-"""The paper's figures as data: one declarative module per figure, listed here."""
+"""The figures as data: one declarative module for each of the paper's, and `beyond` of ours."""
 
-from . import figure1, figure2, figure3
-from .declare import Curves, Figure, Panel, Sizes, Window
+from . import beyond, figure1, figure2, figure3
+from .declare import Curves, Figure, Gaps, Panel, Paths, Sizes, Window
 
-FIGURES: tuple[Figure, ...] = (figure1.FIGURE, figure2.FIGURE, figure3.FIGURE)
+FIGURES: tuple[Figure, ...] = (figure1.FIGURE, figure2.FIGURE, figure3.FIGURE, beyond.FIGURE)
 
 PANELS: dict[str, Panel] = {panel.name: panel for figure in FIGURES for panel in figure.panels}
 
-__all__ = ["FIGURES", "PANELS", "Curves", "Figure", "Panel", "Sizes", "Window"]
+__all__ = ["FIGURES", "PANELS", "Curves", "Figure", "Gaps", "Panel", "Paths", "Sizes", "Window"]

@@ -45,6 +45,17 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class Gaps(Curves):
+    """Curves shown as losses: to the first agent, against the number of members.
+
+    `members` are those of the other agents; `bound` is what theory says they may lose per period.
+    """
+
+    members: tuple[int, ...] = ()
+    bound: Callable[[int], float] = lambda members: float("nan")
+
+
+@dataclass(frozen=True)
 class Sizes:
     """A panel of the smallest ensembles whose regret in the last period is near enough.
 
@@ -64,14 +75,30 @@ class Sizes:
     published: dict[int, int] | None = None
 
 
-Panel = Curves | Sizes
+@dataclass(frozen=True)
+class Paths:
+    """A panel of how far ensembles are from the exact posterior over a run, for several sizes."""
+
+    name: str
+    title: str
+    environment: Environment
+    learner: ConjugateLearner
+    members: tuple[int, ...]
+    periods: int
+    realizations: int
+    laptop: int
+    effort: float
+
+
+Panel = Curves | Sizes | Paths
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels that the paper shows together."""
+    """Panels that the paper shows together, or that are `ours` and not the paper's."""
 
     number: int
     subject: str
     caption: str
     panels: tuple[Any, ...]
+    ours: bool = False
