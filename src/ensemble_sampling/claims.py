@@ -140,15 +140,17 @@ def factor(better: np.ndarray, worse: Sequence[np.ndarray]) -> Interval:
 def exponent(results: Results, panel: str) -> Interval:
     """b in members ~ arms^b by least squares on logarithms.
 
-    The interval lets every point sit at whichever end of its own range moves b the most.
+    Points err independently, so the distances to the ends of their ranges add in squares, each
+    taken from the end that moves b the same way (Zou and Donner, 2008).
     """
     points = _data(results, panel)["points"]
     x = np.log([p["arms"] for p in points])
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     found, low, high = (np.log([p[k] for p in points]) for k in ("members", "low", "high"))
-    steepest = np.where(weights > 0, high, low)
-    flattest = np.where(weights > 0, low, high)
-    return Interval(float(weights @ found), float(weights @ flattest), float(weights @ steepest))
+    up = weights * np.where(weights > 0, high - found, low - found)
+    down = weights * np.where(weights > 0, low - found, high - found)
+    slope = float(weights @ found)
+    return Interval(slope, slope - float(np.hypot.reduce(down)), slope + float(np.hypot.reduce(up)))
 
 
 def _members(panel: str, *sizes: int) -> list[int]:

@@ -54,24 +54,17 @@ def draw(figure: Figure, results: Mapping[str, Mapping[str, Any]]) -> Canvas:
 
 
 def _curves(ax: Axes, panel: Curves, data: Mapping[str, Any]) -> None:
-    periods = np.arange(1, data["periods"] + 1)
-    apart = max(1, data["periods"] // 8)
+    width = block(data["periods"])
+    middle = 1 + _blocks(np.arange(data["periods"]), width)
+    apart = max(1, len(middle) // 8)
     for i, (series, (colour, mark)) in enumerate(zip(data["series"], STYLES, strict=False)):
-        mean, error = np.array(series["mean"]), 1.96 * np.array(series["stderr"])
-        band = slice(None, None, max(1, data["periods"] // 500))  # finer is invisible, and large
-        low, high = mean - error, mean + error
-        ax.fill_between(periods[band], low[band], high[band], color=colour, alpha=0.18, lw=0)
+        # The average of standard errors is at least the standard error of the average.
+        mean, error = (_blocks(np.array(series[name]), width) for name in ("mean", "stderr"))
+        low, high = mean - 1.96 * error, mean + 1.96 * error
+        ax.fill_between(middle, low, high, color=colour, alpha=0.18, lw=0)
         start = (2 * i + 1) * apart // (2 * len(data["series"]))
-        ax.plot(
-            periods,
-            mean,
-            color=colour,
-            lw=1.0,
-            marker=mark,
-            ms=4.5,
-            markevery=(start, apart),
-            label=series["label"],
-        )
+        style: Any = {"marker": mark, "ms": 4.5, "markevery": (start, apart)}
+        ax.plot(middle, mean, color=colour, lw=1.2, label=series["label"], **style)
         for (first, last), value in (panel.published or {}).get(series["label"], {}).items():
             ax.plot((first + last) / 2, value, mark, mfc="none", mec=colour, ms=9, mew=1.1)
     if panel.published:
@@ -124,6 +117,17 @@ def _gaps(ax: Axes, panel: Gaps, data: Mapping[str, Any]) -> None:
     ax.set_yscale("log", nonpositive="clip")
     ax.set(xlabel="models", ylabel="loss per period", ylim=(least, None))
     ax.legend(frameon=False)
+
+
+def block(periods: int) -> int:
+    """How many periods a drawn point averages over; single periods are all noise."""
+    return max(1, periods // 100)
+
+
+def _blocks(values: np.ndarray, width: int) -> np.ndarray:
+    """Averages of `width` values in a row; what is left over joins the last."""
+    starts = np.arange(0, len(values) - width + 1, width)
+    return np.add.reduceat(values, starts) / np.diff([*starts, len(values)])
 
 
 def _same_scale(axes: list[Axes]) -> None:

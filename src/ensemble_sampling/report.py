@@ -93,7 +93,8 @@ def markdown(found: Results) -> str:
         "Lu and Van Roy, *Ensemble Sampling*, 2017 ([arXiv:1705.07347]"
         "(https://arxiv.org/abs/1705.07347)). Every panel shows the expected regret in each "
         "period: the best mean reward minus the mean reward of the chosen action, averaged over "
-        "realizations. Shaded bands are 95% confidence intervals, period by period.",
+        "realizations. Curves are drawn as averages over a hundredth of the periods each, with "
+        "95% confidence bands; the JSON files have every period.",
         "## What the paper claims, and what was measured",
         *_claims(found),
         *(part for figure in _present(found) for part in _figure(figure, found)),

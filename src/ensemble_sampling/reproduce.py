@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import jax
@@ -86,18 +87,25 @@ def reproduce(
     todo = {plan.panel.name: plan for plan in plans if force or not plan.complete()}
     for plan in todo.values():
         plan.begin(afresh=force)
-    turn = Lock()
+    turn, stop = Lock(), Event()
     with _bars(progress, [job for plan in todo.values() for job in plan.jobs]) as track:
 
         def work(job: Job) -> None:
             plan = todo[job.panel]
             with track(job) as report:
-                last = plan.run(job, report)
+                last = plan.run(job, partial(_unless, stop, report))
             if last:
                 with turn:
                     finished(plan.panel)
 
-        _run_all([job for plan in todo.values() for job in plan.jobs], work)
+        _run_all([job for plan in todo.values() for job in plan.jobs], work, stop)
+
+
+def _unless(stop: Event, progress: Progress, done: int, total: int) -> None:
+    """Report progress, or leave the simulation where it is once another job was interrupted."""
+    if stop.is_set():
+        raise InterruptedError("another job was interrupted or failed")
+    progress(done, total)
 
 
 def _count(panel: Panel, scale: str, realizations: int | None) -> int:
@@ -108,22 +116,22 @@ def _count(panel: Panel, scale: str, realizations: int | None) -> int:
     return panel.laptop if scale == "laptop" else panel.realizations
 
 
-def _run_all(jobs: list[Job], work: Callable[[Job], None]) -> None:
-    """In turn on CPUs, which one simulation fills; elsewhere side by side, to overlap compiling."""
-    if jax.default_backend() == "cpu":
-        for job in jobs:
-            work(job)
-        return
+def _run_all(jobs: list[Job], work: Callable[[Job], None], stop: Event) -> None:
+    """Side by side, so that some compile while others run; jobs that share programs in turn."""
     groups: dict[Hashable, list[Job]] = defaultdict(list)
     for job in jobs:
         groups[job.programs].append(job)
-    # The longest first: the others compile and run in its shadow.
-    ordered = sorted(groups.values(), key=lambda group: -sum(job.effort for job in group))
-    pool = ThreadPoolExecutor(max(4, os.cpu_count() or 4))
+    ordered, workers = list(groups.values()), 2
+    if jax.default_backend() != "cpu":
+        # The longest first: the others compile and run in its shadow.
+        ordered.sort(key=lambda group: -sum(job.effort for job in group))
+        workers = max(4, os.cpu_count() or 4)
+    pool = ThreadPoolExecutor(workers)
     try:
         for future in [pool.submit(lambda g: [work(job) for job in g], group) for group in ordered]:
             future.result()
     finally:
+        stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
