@@ -127,7 +127,7 @@ def block(periods: int) -> int:
 def _blocks(values: np.ndarray, width: int) -> np.ndarray:
     """Averages of `width` values in a row; what is left over joins the last."""
     starts = np.arange(0, len(values) - width + 1, width)
-    return np.add.reduceat(values, starts) / np.diff([*starts, len(values)])
+    return np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
 
 
 def _same_scale(axes: list[Axes]) -> None:
