@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import regression
+from sklearn.linear_model import LinearRegression
 
 import ensemble_sampling as es
 from ensemble_sampling import diagnostics, theory
@@ -36,6 +37,18 @@ def test_an_ensemble_is_seen_through_its_members():
     seen = diagnostics.look(ensemble, (jnp.ones(3), VALUES), jnp.eye(3))
     for a, b in zip(seen, diagnostics.view(VALUES), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_an_ensemble_of_estimators_is_seen_through_its_members_too():
+    ensemble = es.EstimatorEnsemble(LinearRegression, members=5)
+    state, features = ensemble.init(jax.random.key(0)), jnp.eye(3)
+    for i in range(3):
+        action = es.Action(jnp.array(i), features[i])
+        state = ensemble.update(jax.random.key(i), state, action, jnp.array(float(i)))
+    seen = diagnostics.look(ensemble, state, features)
+    np.testing.assert_allclose(seen.probabilities, ensemble.probabilities(state, features))
+    assert seen.spread.shape == (3,)
+    assert 1 <= int(seen.distinct) <= 3
 
 
 def test_distances_and_their_errors_are_those_of_repeated_sampling():

@@ -17,6 +17,7 @@ from jax import Array
 from . import checks
 from .agents import ThompsonSampling, Uniform, shares
 from .core import Action, Environment, Key, Posterior
+from .estimators import EstimatorEnsemble
 from .learners.network import Member
 from .posteriors.ensemble import Ensemble
 from .posteriors.exact import Exact
@@ -41,7 +42,7 @@ class View(NamedTuple):
 
 
 def look(
-    posterior: Posterior,
+    posterior: Posterior | EstimatorEnsemble,
     belief: Any,
     features: Array,
     available: Array | None = None,

@@ -134,8 +134,12 @@ class EstimatorEnsemble:
         available: Array | None = None,
         key: Key | None = None,
     ) -> Array:
-        values = np.stack([self._values(state, m, features) for m in range(self.members)])
-        return shares(jnp.asarray(values, float), available).mean(axis=0)
+        return shares(self.values(key, state, features), available).mean(axis=0)
+
+    def values(self, key: Key | None, state: Members, features: Array, draws: int = 0) -> Array:
+        """What every member thinks the actions are worth (members, K), as a posterior says it."""
+        values = [self._values(state, member, features) for member in range(self.members)]
+        return jnp.asarray(np.stack(values), float)
 
     def _values(self, state: Members, member: int, features: Any) -> np.ndarray:
         """What a member thinks the actions are worth (K,)."""
