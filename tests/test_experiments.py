@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -213,6 +214,33 @@ def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, mon
         assert ours["averages"] == theirs["averages"]
         np.testing.assert_allclose(ours["mean"], theirs["mean"], rtol=2e-7)
     assert not (out / "unfinished" / "1a").exists()
+
+
+def test_when_one_job_fails_the_others_stop_and_what_is_done_stays(toy, tmp_path, monkeypatch):
+    simulate = running.simulate
+
+    def failing(agent, *args, **kwargs):
+        if agent.label == "2 models":
+            raise OSError("the disk is full")
+        return simulate(agent, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "simulate", failing)
+        with pytest.raises(OSError, match="disk is full"):
+            reproduce(["1a"], out=tmp_path)
+    assert not (tmp_path / "1a.json").exists()
+    reproduce(["1a"], out=tmp_path)
+    reproduce(["1a"], out=tmp_path / "whole")
+    again, whole = (results.read(f / "1a.json") for f in (tmp_path, tmp_path / "whole"))
+    assert again["series"] == whole["series"]
+
+
+def test_an_interrupted_run_leaves_its_simulations():
+    stop = Event()
+    running._unless(stop, lambda done, total: None, 1, 2)
+    stop.set()
+    with pytest.raises(InterruptedError):
+        running._unless(stop, lambda done, total: None, 2, 2)
 
 
 @pytest.mark.parametrize(

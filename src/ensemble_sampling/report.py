@@ -296,6 +296,7 @@ def html(text: str, folder: Path) -> str:
     from markdown_it import MarkdownIt
 
     body = str(MarkdownIt("commonmark").enable("table").render(text))
+    body = body.replace(" ± ", "\u00a0±\u00a0")  # a number stays with its error
 
     def inside(match: re.Match[str]) -> str:
         picture = base64.b64encode((folder / match[1]).read_bytes()).decode()
