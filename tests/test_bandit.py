@@ -386,3 +386,41 @@ def test_other_agents_work_too():
 def test_a_learner_is_not_an_agent():
     with pytest.raises(TypeError, match="agent must have the methods"):
         es.Bandit(es.Linear(dim=3))  # pyright: ignore[reportArgumentType]
+
+
+def test_names_not_positions_decide_which_model_of_a_fixed_set_learns():
+    learner = es.PerAction(es.Linear(dim=1, noise_std=0.1), arms=2)
+    bandit = es.Bandit(es.ThompsonSampling(es.Exact(learner)), actions=["a", "b"])
+    for i in range(40):
+        offer = {"a": [1.0], "b": [1.0]} if i % 2 else {"b": [1.0], "a": [1.0]}
+        decision = bandit.choose(offer)
+        bandit.learn(decision.id, 1.0 if decision.action == "a" else -1.0)
+    assert bandit.log()["action"][-6:] == ["a"] * 6
+    with pytest.raises(ValueError, match=r"actions are \['a', 'b'\], got \['x', 'y'\]"):
+        bandit.choose({"x": [1.0], "y": [2.0]})
+
+
+def test_a_migration_finds_actions_by_name_when_their_order_changes(tmp_path):
+    agent = es.EnsembleSampling(es.IndependentArms(arms=2, noise_std=0.1), members=10)
+    with es.Bandit.open(tmp_path, agent, actions=["a", "b"]) as bandit:
+        for _ in range(40):
+            decision = bandit.choose()
+            bandit.learn(decision.id, 1.0 if decision.action == "a" else -1.0)
+    with es.Bandit.migrate(tmp_path, agent, actions=["b", "a"]) as bandit:
+        assert bandit.choose().action == "a"
+    with pytest.raises(ValueError, match="none of the agent's actions"):
+        es.Bandit.migrate(tmp_path, agent, actions=["c", "d"])
+
+
+def test_a_refused_choice_leaves_the_number_of_features_open():
+    bandit = es.Bandit(es.Uniform())
+    with pytest.raises(ValueError, match="available"):
+        bandit.choose([[1.0, 2.0, 3.0]], available=[False])
+    assert bandit.choose([[1.0, 2.0]]).index == 0
+
+
+@pytest.mark.parametrize("actions", ["ab", ["a", "a"], [("a",), ("b",)]])
+def test_bad_names_of_actions_are_refused_at_once(actions):
+    agent = es.EnsembleSampling(es.IndependentArms(arms=2), members=2)
+    with pytest.raises((TypeError, ValueError), match="name"):
+        es.Bandit(agent, actions=actions)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.store import inspect
+from ensemble_sampling.store import Decided, inspect
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -124,7 +124,8 @@ def test_migrate_replays_the_history_into_another_agent(shop):
         "SELECT number, chosen, features, outcome FROM decisions JOIN outcomes ON decision = number"
     ):
         reference._sync()
-        reference._apply(number, chosen, np.frombuffer(features, np.float32), float(outcome))
+        row = np.frombuffer(features, np.float32)
+        reference._apply(Decided(number, 0.0, chosen, None, row, row), float(outcome))
     assert equal(migrated, jax.tree.map(np.asarray, reference._state))
     with es.Bandit.open(folder, other) as bandit:
         assert equal(bandit.state, migrated)

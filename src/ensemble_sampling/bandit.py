@@ -19,7 +19,7 @@ from jax import Array
 from . import checks
 from .config import describe, differences
 from .core import Action, Agent, Key
-from .features import LARGEST, Hasher, Scale, numbers, precision, read
+from .features import LARGEST, Hasher, Scale, names_of, numbers, precision, read
 from .simulate import _as_array
 from .store import (
     SNAPSHOT,
@@ -194,7 +194,7 @@ class Bandit:
         checks.size("seed", seed, least=0, below=2**32)
         learner = getattr(getattr(agent, "posterior", None), "learner", None)
         self._arms: int | None = getattr(learner, "arms", None)
-        self._names = None if actions is None else list(actions)
+        self._names = None if actions is None else names_of(actions)
         if self._names is not None and len(self._names) != self._arms:
             has = "a free choice of actions" if self._arms is None else f"{self._arms} actions"
             raise ValueError(f"the agent has {has}, but {len(self._names)} are named")
@@ -281,17 +281,14 @@ class Bandit:
             self._state, self._applied = self._fresh(), 0
         if self._applied < self._ledger.outcomes:
             for row in self._ledger.learned(after=self._applied):
-                self._apply(row.number, row.chosen, row.features, row.outcome)
+                self._apply(row, row.outcome)
         return self._state
 
-    def _apply(self, number: int, index: int, features: np.ndarray, outcome: Any) -> None:
-        if self._arms is not None and index >= self._arms:
-            raise ValueError(f"decision {number} chose action {index}, but there are {self._arms}")
+    def _apply(self, row: Decided, outcome: Any) -> None:
+        number, index, features = np.uint32(row.number), np.int32(self._arm(row)), row.features
         state, self._state = self._state, None  # consumed: an interrupted update leaves none
         y = np.asarray(outcome, features.dtype)
-        self._state = self._learn(
-            self._bound, self._learn_key, state, np.uint32(number), np.int32(index), features, y
-        )
+        self._state = self._learn(self._bound, self._learn_key, state, number, index, features, y)
         self._applied += 1
 
     def choose(
@@ -325,6 +322,7 @@ class Bandit:
         with self._mutex:
             # Everything is checked before anything is decided, and decided before it is recorded.
             read = [self._offer(*offer) for offer in offers]
+            self._settle_width({table.shape[1] for table, _, _ in read})
             now, first = time.time(), self._ledger.decisions
             rows, decisions = [], []
             for number, (table, names, mask) in enumerate(read, start=first):
@@ -340,13 +338,21 @@ class Bandit:
             self._ledger.add_decisions(rows)
             return decisions
 
+    def _settle_width(self, widths: set[int]) -> None:
+        """The first decisions fix the number of features, where the agent leaves it open."""
+        if self._width is None and widths:
+            if len(widths) > 1:
+                raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
+            self._width, self._state = widths.pop(), None  # the scale's width was unknown
+
     def _offer(
         self, features: Any, context: Any, available: Any
     ) -> tuple[np.ndarray, list[Any] | None, np.ndarray]:
         """(table, names, mask); a context for a fixed set of actions is a table of one row."""
         if features is not None:
             table, names = read(features, context, self._hasher)
-            names = self._names if names is None else names
+            if self._arms is not None:
+                table, names = self._in_order(table, names), self._names
             if self._arms not in (None, len(table)):
                 raise ValueError(f"the agent has {self._arms} actions, got {len(table)}")
             rows = len(table)
@@ -358,9 +364,40 @@ class Bandit:
             raise ValueError(
                 f"this bandit's actions have {self._width} features, got {table.shape[1]}"
             )
-        if self._width is None:
-            self._width, self._state = table.shape[1], None  # the scale's width was unknown
         return table, names, _mask(available, names, rows)
+
+    def _in_order(self, table: np.ndarray, names: list[Any] | None) -> np.ndarray:
+        """Rows in the order of the agent's own actions, to which a name refers."""
+        if names is None:
+            return table
+        if self._names is None:
+            raise ValueError(
+                "this agent knows its actions by position: name them with Bandit(..., "
+                f"actions=[...]), or give rows without names; got {names}"
+            )
+        if set(names) != set(self._names):
+            raise ValueError(
+                f"the agent's actions are {self._names}, got {names}; "
+                "to offer only some of them give `available`"
+            )
+        return table[[names.index(name) for name in self._names]]
+
+    def _arm(self, row: Decided) -> int:
+        """Which of this agent's actions a decision chose: by its name where it has one."""
+        if self._arms is None:
+            return row.chosen
+        if self._names is not None and row.action is not None:
+            if row.action not in self._names:
+                raise ValueError(
+                    f"decision {row.number} chose {row.action!r}, which is none of the agent's "
+                    f"actions {self._names}"
+                )
+            return self._names.index(row.action)
+        if row.chosen >= self._arms:
+            raise ValueError(
+                f"decision {row.number} chose action {row.chosen}, but there are {self._arms}"
+            )
+        return row.chosen
 
     def _context(self, context: Any) -> np.ndarray:
         if self._hasher is not None:
@@ -416,6 +453,7 @@ class Bandit:
                 raise ValueError(f"there is no decision {self._ledger.id}-{number} in this ledger")
             known = fresh[number][1] if number in fresh else decided.outcome
             if known is None:
+                self._arm(decided)  # refused now, not after it is recorded
                 fresh[number] = (decided, outcome)
             elif known != outcome:
                 how = "expired with" if decided.expired else "has"
@@ -428,7 +466,7 @@ class Bandit:
             self._ledger.add_outcomes(rows)
         before = self._applied
         for decided, outcome in fresh.values():
-            self._apply(decided.number, decided.chosen, decided.features, outcome)
+            self._apply(decided, outcome)
         every = self._snapshot_every
         if every and self._applied // every > before // every:
             self._save_or_warn()

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import types
 from typing import Any
 
 import jax
@@ -44,6 +45,8 @@ def describe(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [describe(v) for v in value]
+    if isinstance(value, types.ModuleType):
+        return value.__name__
     if callable(value):
         inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
         return {"function": _name(value), "closure": describe(inner)} if inner else _name(value)

@@ -126,10 +126,7 @@ def read(given: Any, context: Any, hasher: Hasher | None) -> tuple[np.ndarray, l
     elif hasher and isinstance(given, Sequence) and all(isinstance(row, str) for row in given):
         names = list(given)
     if names is not None:
-        names = [_name(name) for name in names]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"names of actions must differ, but {twice!r} occurs twice")
+        names = names_of(names)
     if hasher is None:
         if context is not None:
             raise ValueError(
@@ -142,6 +139,17 @@ def read(given: Any, context: Any, hasher: Hasher | None) -> tuple[np.ndarray, l
             f"with a hasher, actions are a list or a mapping of descriptions, got {given!r}"
         )
     return numbers("features", hasher(rows, context) if rows else [], names), names
+
+
+def names_of(given: Any) -> list[Any]:
+    """The names of actions: each text or a number, no two alike."""
+    if isinstance(given, str):
+        raise TypeError(f"names of actions must be a list, got {given!r}")
+    names = [_name(name) for name in given]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"names of actions must differ, but {twice!r} occurs twice")
+    return names
 
 
 def _name(name: Any) -> Any:

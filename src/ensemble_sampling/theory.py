@@ -107,6 +107,8 @@ def members_for_loss(
     high = 1
     while not enough(high):
         high *= 2
+        if high > 2**1000:
+            raise ValueError(f"epsilon is too small for any ensemble, got {epsilon:g}")
     low = high // 2  # the loss falls with M, so bisection finds the first that is enough
     while high - low > 1:
         middle = (low + high) // 2

@@ -134,9 +134,9 @@ class Linear(eqx.Module):
     With `outcomes` the model predicts a vector, one theta for each entry with the same prior, and
     the known `reward` scores it.
 
-    forgetting: a factor below 1 says that theta drifts: with every observation the model keeps
-        that share of what was known (see `_wander`), so about the last 1 / (1 - forgetting)
-        count. The mixed covariance is factorised anew, at O(d^3).
+    forgetting: a factor below 1 says that theta drifts (see `_wander`), back to its prior in
+        about 1 / (1 - forgetting) observations. The mixed covariance is factorised anew, at
+        O(d^3).
     """
 
     dim: int = eqx.field(static=True)

@@ -74,6 +74,8 @@ class GaussianMLP(eqx.Module):
 
     def __check_init__(self) -> None:
         checks.size("dim", self.dim)
+        if not isinstance(self.hidden, tuple):
+            raise TypeError(f"hidden must be a tuple of widths such as (50,), got {self.hidden!r}")
         for width in self.hidden:
             checks.size("hidden", width)
         checks.positive("prior_std", self.prior_std)
@@ -255,6 +257,8 @@ class Network(eqx.Module):
         dropout: float | None = None,
         readout: Readout = true_gradient,
     ):
+        if not callable(make):
+            raise TypeError(f"make must be a function key -> module, got {make!r}")
         self.make = make if _is_configuration(make) else _Draw(make)
         self.dim = checks.size("dim", dim)
         self.capacity = checks.size("capacity", capacity)
@@ -263,6 +267,11 @@ class Network(eqx.Module):
         self.learning_rate = checks.positive("learning_rate", learning_rate)
         self.steps = checks.size("steps", steps)
         self.batch = None if batch is None else checks.size("batch", batch)
+        if not callable(optimizer):
+            raise TypeError(
+                "optimizer must make a transformation from the learning rate: give optax.adam and "
+                f"learning_rate=0.1, not optax.adam(0.1); got {optimizer!r}"
+            )
         self.optimizer = optimizer
         self.loss = SquaredError() if loss is None else loss
         self.history = Window() if history is None else history

@@ -16,7 +16,8 @@ class Dropout(eqx.Module):
     """One network learned with dropout at `rate`; a sample leaves units out at random.
 
     `coherent` keeps one mask for all actions of a decision, which makes the sample a model; the
-    published experiments drew a mask for every action.
+    published experiments drew a mask for every action. A module with `eqx.nn.Dropout` layers of
+    its own is called with `key=` and keeps their rate.
     """
 
     learner: Network
@@ -30,6 +31,15 @@ class Dropout(eqx.Module):
         readout: Readout = true_gradient,
     ):
         checks.scalar("rate", rate, low=0.0, high=1.0)
+        module = eqx.filter_eval_shape(learner.make, jax.random.key(0))
+        layer = lambda part: isinstance(part, eqx.nn.Dropout)  # noqa: E731
+        if not hasattr(module, "masked") and not any(
+            map(layer, jax.tree.leaves(module, is_leaf=layer))
+        ):
+            raise ValueError(
+                f"{type(module).__name__} has no dropout: use MLP, or a module with a method "
+                "masked(x, key, rate, readout), or one with eqx.nn.Dropout inside"
+            )
         self.learner = dataclasses.replace(learner, dropout=rate, readout=readout)
         self.coherent = coherent
 
