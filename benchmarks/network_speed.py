@@ -5,6 +5,7 @@ python benchmarks/network_speed.py gpu       30 members, 1,000 realizations, 1,0
 python benchmarks/network_speed.py constant  time and memory per update, early and late
 """
 
+import resource
 import statistics
 import sys
 import time
@@ -53,21 +54,21 @@ def numpy_loop(members: int, periods: int, rng: np.random.Generator) -> np.ndarr
 
 
 def against_numpy(members: int = 10, realizations: int = 8, periods: int = 200) -> None:
+    """Ours runs once after every realization of the loop, so that both meet the same machine."""
     agent = es.EnsembleSampling(learner(periods), members)
     run = lambda seed: es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)  # noqa: E731
     run(0)
     loops, ours = [], []
     for repeat in range(5):
-        began = time.perf_counter()
         for r in range(realizations):
+            began = time.perf_counter()
             numpy_loop(members, periods, np.random.default_rng([repeat, r]))
-        loops.append(time.perf_counter() - began)
-        ours.append(run(repeat).seconds)
-    ratio = statistics.median(loops) / statistics.median(ours)
+            loops.append(time.perf_counter() - began)
+            ours.append(run(realizations * repeat + r).seconds)
+    loop, our = realizations * statistics.median(loops), statistics.median(ours)
     print(
-        f"{members} members, {realizations} realizations, {periods} periods, medians of 5: "
-        f"NumPy loop {statistics.median(loops):.2f} s, ours {statistics.median(ours):.2f} s, "
-        f"ratio {ratio:.1f}"
+        f"{members} members, {realizations} realizations, {periods} periods, medians of "
+        f"{len(ours)}: NumPy loop {loop:.2f} s, ours {our:.2f} s, ratio {loop / our:.1f}"
     )
 
 
@@ -83,32 +84,47 @@ def on_gpu(members: int = 30, realizations: int = 1000, periods: int = 1000) -> 
 
 
 def constant_cost(members: int = 10, capacity: int = 500) -> None:
+    """States of age 1,000 and 100,000 are updated by turns: the machine cannot favour either."""
     agent = es.EnsembleSampling(learner(capacity), members)
     features = jax.random.normal(jax.random.key(0), (100, DIM))
 
     @jax.jit
-    def hundred(state, t):
+    def hundred(state, key):
         def one(state, key):
             i = jax.random.randint(key, (), 0, 100)
             y = jax.random.normal(key)
             return agent.update(key, state, es.Action(i, features[i]), y), None
 
-        return jax.lax.scan(one, state, jax.random.split(jax.random.key(t), 100))[0]
+        return jax.lax.scan(one, state, jax.random.split(key, 100))[0]
 
-    state = agent.init(jax.random.key(1))
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state) if hasattr(leaf, "nbytes"))
-    times = {}
-    for t in range(0, 100_000, 100):
-        began = time.perf_counter()
-        state = jax.block_until_ready(hundred(state, t))
-        times[t] = (time.perf_counter() - began) / 100
-    early = statistics.median(times[t] for t in range(1000, 6000, 100))
-    late = statistics.median(times[t] for t in range(95_000, 100_000, 100))
-    after = sum(leaf.nbytes for leaf in jax.tree.leaves(state) if hasattr(leaf, "nbytes"))
-    print(
-        f"per update: {early * 1e6:.0f} us after 1,000, {late * 1e6:.0f} us after 100,000 "
-        f"(ratio {late / early:.3f}); state {size:,} bytes at first, {after:,} at the end"
-    )
+    size = lambda state: sum(leaf.nbytes for leaf in jax.tree.leaves(state))  # noqa: E731
+    keys = jax.random.split(jax.random.key(1), 2000)
+    state, states, resident = agent.init(jax.random.key(2)), {}, {}
+    for t in range(1000):
+        if t == 10:
+            states["1,000"], resident["1,000"] = state, _resident()
+        state = jax.block_until_ready(hundred(state, keys[t]))
+    states["100,000"], resident["100,000"] = state, _resident()
+    seconds = {age: [] for age in states}
+    for key in keys[1000:1200]:
+        for age, state in states.items():
+            began = time.perf_counter()
+            jax.block_until_ready(hundred(state, key))
+            seconds[age].append((time.perf_counter() - began) / 100)
+    for age, took in seconds.items():
+        print(
+            f"after {age:>7} observations: {statistics.median(took) * 1e6:.0f} us per update "
+            f"(median of {len(took)}), state {size(states[age]):,} bytes, "
+            f"process {resident[age] / 2**20:.0f} MiB"
+        )
+    early, late = seconds.values()
+    print(f"late / early {statistics.median(b / a for a, b in zip(early, late, strict=True)):.3f}")
+
+
+def _resident() -> int:
+    """Bytes of memory the process holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def data(periods=PERIODS, dim=DIM, seed=0) -> tuple[np.ndarray, np.ndarray, np.n
 def rows_and_masks(key, t: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """The batch rows and dropout uniforms of observation t, drawn as the learner draws them."""
     _, batch_key, mask_key = jax.random.split(key, 3)
-    rows = jax.random.randint(batch_key, (STEPS, BATCH), 0, t + 1)
+    rows = jax.random.bits(batch_key, (STEPS, BATCH), jnp.uint32) % jnp.uint32(t + 1)
     uniform = lambda k: jax.random.uniform(jax.random.fold_in(k, 0), (width,))  # noqa: E731
     keys = [jax.random.split(jax.random.fold_in(mask_key, i), BATCH) for i in range(STEPS)]
     return np.asarray(rows), np.stack([np.asarray(jax.vmap(uniform)(k)) for k in keys])

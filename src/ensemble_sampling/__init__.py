@@ -1,5 +1,7 @@
 """Ensemble sampling: Thompson sampling for any model."""
 
+__version__ = "0.1.0"
+
 from . import diagnostics, theory
 from .agents import (
     Annealed,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import checks, results
+from . import __version__, checks, results
 from .config import describe, differences, fingerprint
 from .core import Agent
 from .diagnostics import trajectory
@@ -377,13 +377,8 @@ def _in_all(progress: Progress, expected: int) -> Progress:
 
 def versions() -> dict[str, str]:
     """Of everything that decides the numbers."""
-    found = {"python": platform.python_version()}
-    for name in ("ensemble-sampling", "jax", "jaxlib", "equinox", "optax", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"  # run from a source tree
-    return found
+    found = {"python": platform.python_version(), "ensemble-sampling": __version__}
+    return found | {name: version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy")}
 
 
 def device() -> str:

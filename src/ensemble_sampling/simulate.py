@@ -321,7 +321,7 @@ def _on_host(agent: Agent) -> bool:
 
 
 def _check(agent: Agent, environment: Environment) -> int:
-    """Trace one period without compiling, so that shapes that disagree fail here; -> arms."""
+    """Let parts that do not fit fail here, with a word on why; -> arms."""
     checks.part("agent", agent, "init", "act", "update")
     checks.part("environment", environment, "init", "offer", "outcome")
     for leaf in jax.tree.leaves((agent, environment)):
@@ -331,32 +331,60 @@ def _check(agent: Agent, environment: Environment) -> int:
                 f"eqx.field(static=True), got {leaf!r}"
             )
 
-    def one(key: Key) -> Array:
-        world = environment.init(key)
-        offer = environment.offer(key, world)
-        if _on_host(agent):
-            return offer.features
-        state = agent.init(key)
-        index = agent.act(key, state, offer.features, offer.available)
-        action = Action(index, offer.features[index])
-        after = agent.update(key, state, action, environment.outcome(key, world, action))
-        shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"{agent.label}: update must keep the shapes and types of the state; "
-                f"before {shapes[0]}, after {shapes[1]}"
-            )
-        return offer.features
-
-    return jax.eval_shape(one, jax.random.key(0)).shape[0]
+    return _trial(agent, environment)[0]
 
 
 def footprint(agent: Agent, environment: Environment, periods: int) -> int:
     """Roughly how many bytes one realization takes while it runs."""
-    shapes = jax.eval_shape(lambda k: (agent.init(k), environment.init(k)), jax.random.key(0))
-    state = sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(shapes))
     # The state is held about four times over: carry, its update, and what a period computes.
-    return 4 * state + 8 * periods
+    return 4 * _trial(agent, environment)[1] + 8 * periods
+
+
+def _trial(agent: Agent, environment: Environment) -> tuple[int, int]:
+    """How many arms there are, and the bytes of a realization's state."""
+    return _traced(*_outline(jax.tree.map(_as_array, (agent, environment))))
+
+
+class _Outline(NamedTuple):
+    """All that a compiled program depends on, for settings stay free."""
+
+    structure: Any
+    shapes: tuple[tuple[tuple[int, ...], Any], ...]
+    x64: bool
+
+
+def _outline(parts: Any) -> _Outline:
+    leaves, structure = jax.tree.flatten(parts)
+    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+    return _Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
+
+
+@lru_cache(maxsize=256)
+def _traced(structure: Any, shapes: Any, x64: bool) -> tuple[int, int]:
+    """Trace one period, so that shapes that disagree fail before anything is compiled."""
+
+    def one(leaves: Any, key: Key) -> Any:
+        agent, environment = jax.tree.unflatten(structure, leaves)
+        world = environment.init(key)
+        offer = environment.offer(key, world)
+        if _on_host(agent):
+            return offer.features, world
+        state = agent.init(key)
+        index = agent.act(key, state, offer.features, offer.available)
+        action = Action(index, offer.features[index])
+        after = agent.update(key, state, action, environment.outcome(key, world, action))
+        before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after))
+        if before != after:
+            raise ValueError(
+                f"{agent.label}: update must keep the shapes and types of the state; "
+                f"before {before}, after {after}"
+            )
+        return offer.features, (state, world)
+
+    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+    features, held = jax.eval_shape(one, leaves, jax.random.key(0))
+    size = sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
+    return features.shape[0], size
 
 
 def memory() -> int:
@@ -390,7 +418,7 @@ def chunk_size(agent: Agent, environment: Environment, periods: int, realization
 
 
 @lru_cache(maxsize=64)
-def _program(structure: Any, shapes: Any, lanes: int, mode: tuple[Any, ...], x64: bool) -> Any:
+def _program(structure: Any, shapes: Any, x64: bool, lanes: int, mode: tuple[Any, ...]) -> Any:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
@@ -414,12 +442,10 @@ def _program(structure: Any, shapes: Any, lanes: int, mode: tuple[Any, ...], x64
 def _compiled(
     agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
 ) -> Callable[[int], Any]:
-    leaves, structure = jax.tree.flatten((agent, environment))
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    program, whole, split = _program(structure, shapes, lanes, mode, x64)
+    program, whole, split = _program(*_outline((agent, environment)), lanes, mode)
+    leaves = jax.tree.leaves((agent, environment))
     leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
 
     def run(first: int) -> Any:
