@@ -46,14 +46,15 @@ def test_learns_which_action_is_best():
 def test_the_state_is_what_the_pure_functions_give():
     bandit = es.Bandit(AGENT, seed=7, normalise=False)
     decisions = play(bandit, OFFERS[:5])
-    key = jax.random.key(7)
-    state = AGENT.init(jax.random.fold_in(key, 2))
+    start, streams = jax.random.split(jax.random.key(7))
+    learning = jax.random.bits(streams, (2,), jnp.uint32)[1]
+    state = AGENT.init(start)
     for n, (offer, decision) in enumerate(zip(OFFERS[:5], decisions, strict=True)):
         features = jnp.asarray(offer, float)
         assert decision.probabilities == pytest.approx(AGENT.probabilities(state, features))
         action = es.Action(jnp.asarray(decision.index), features[decision.index])
         outcome = jnp.asarray(offer[decision.index] @ THETA, float)
-        update_key = jax.random.fold_in(jax.random.fold_in(key, 1), n)
+        update_key = jax.random.wrap_key_data(jnp.stack([learning, jnp.uint32(n)]))
         state = AGENT.update(update_key, state, action, outcome)
     # Compiled and uncompiled sums round differently: a few float32 roundings per update.
     for ours, pure in zip(

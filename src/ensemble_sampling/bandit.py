@@ -59,38 +59,29 @@ class Decision:
     probabilities: np.ndarray
 
 
-def _choose(
-    agent: Agent, key: Key, state: State, number: Array, features: Array, available: Array
-) -> Array:
-    """The probabilities of decision `number` and, as one more entry, a uniform random number."""
-    key = jax.random.fold_in(key, number)
-    features = features if state.scale is None else state.scale.apply(features)
-    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
-    shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
-    return jnp.append(shares, jax.random.uniform(key, dtype=shares.dtype))
+def _key(words: Array) -> Key:
+    """A key for (stream, number), those of every decision: the cipher takes any two words."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def _drawn(chance: float, shares: np.ndarray) -> int:
-    """The index at `chance` of the cumulative shares, where the share is never zero.
+def _choose(agent: Agent, words: Array, state: State, features: Array, available: Array) -> Array:
+    """The probabilities of a decision and, as one more entry, the index drawn from them.
 
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
-    total = shares.cumsum(dtype=np.float64)
-    return int(total.searchsorted(chance * total[-1], side="right"))
+    key = _key(words)
+    features = features if state.scale is None else state.scale.apply(features)
+    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
+    shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
+    total = jnp.where(shares > 0, jnp.cumsum(shares), -1.0)  # rounding picks none that has no share
+    index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=shares.dtype))
+    return jnp.append(shares, index.astype(shares.dtype))
 
 
-def _learn(
-    agent: Agent,
-    key: Key,
-    state: State,
-    number: Array,
-    index: Array,
-    features: Array,
-    outcome: Array,
-) -> State:
-    """The state after the outcome of decision `number`."""
-    key = jax.random.fold_in(key, number)
+def _learn(agent: Agent, words: Array, state: State, features: Array, outcome: Array) -> State:
+    """The state after the outcome of a decision; its index is the third of the words."""
+    key, index = _key(words[:2]), words[2].astype(jnp.int32)
     scale = None if state.scale is None else state.scale.see(features)
     features = features if scale is None else scale.apply(features)
     return State(scale, agent.update(key, state.belief, Action(index, features), outcome))
@@ -202,8 +193,9 @@ class Bandit:
         self._width: int | None = hasher.width if hasher else getattr(learner, "dim", None)
         self._hasher, self._normalise = hasher, normalise
         self._host = bool(getattr(agent, "host", False))
-        keys = [jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3)]
-        self._agent, self._choose_key, self._learn_key, self._start_key = agent, *keys
+        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
+        self._agent, self._start_key = agent, keys[0]
+        self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
         self._description = describe(
             {
                 "agent": agent,
@@ -285,10 +277,10 @@ class Bandit:
         return self._state
 
     def _apply(self, row: Decided, outcome: Any) -> None:
-        number, index, features = np.uint32(row.number), np.int32(self._arm(row)), row.features
+        words = np.array([self._streams[1], row.number, self._arm(row)], np.uint32)
+        y = np.asarray(outcome, row.features.dtype)
         state, self._state = self._state, None  # consumed: an interrupted update leaves none
-        y = np.asarray(outcome, features.dtype)
-        self._state = self._learn(self._bound, self._learn_key, state, number, index, features, y)
+        self._state = self._learn(self._bound, words, state, row.features, y)
         self._applied += 1
 
     def choose(
@@ -322,13 +314,14 @@ class Bandit:
         with self._mutex:
             # Everything is checked before anything is decided, and decided before it is recorded.
             read = [self._offer(*offer) for offer in offers]
-            self._settle_width({table.shape[1] for table, _, _ in read})
+            if self._width is None:
+                self._settle_width({table.shape[1] for table, _, _ in read})
             now, first = time.time(), self._ledger.decisions
             rows, decisions = [], []
             for number, (table, names, mask) in enumerate(read, start=first):
                 index, shares = self._pick(number, table, mask)
                 action = index if names is None else names[index]
-                chosen = table[index if len(table) > 1 else 0]
+                chosen = table[index if len(table) > 1 else 0].copy()  # the table is the caller's
                 rows.append(Decided(number, now, index, names and names[index], chosen, shares))
                 decisions.append(
                     Decision(
@@ -340,9 +333,9 @@ class Bandit:
 
     def _settle_width(self, widths: set[int]) -> None:
         """The first decisions fix the number of features, where the agent leaves it open."""
-        if self._width is None and widths:
-            if len(widths) > 1:
-                raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
+        if len(widths) > 1:
+            raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
+        if widths:
             self._width, self._state = widths.pop(), None  # the scale's width was unknown
 
     def _offer(
@@ -416,12 +409,9 @@ class Bandit:
             padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
             padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
             table, mask = padded, offered
-        drawn = np.asarray(
-            self._choose(
-                self._bound, self._choose_key, self._sync(), np.uint32(number), table, mask
-            )
-        )
-        return _drawn(drawn[-1], drawn[:rows]), drawn[:rows]
+        words = np.array([self._streams[0], number], np.uint32)
+        drawn = np.asarray(self._choose(self._bound, words, self._sync(), table, mask))
+        return int(drawn[-1]), drawn[:rows]
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
@@ -500,11 +490,8 @@ class Bandit:
         return exact.tolist()
 
     def _check_outcome(self, outcome: np.ndarray, state: State) -> None:
-        number, index = np.uint32(0), np.int32(0)
-        features = np.zeros(self._width or 0, outcome.dtype)
-        jax.eval_shape(
-            self._learn, self._bound, self._learn_key, state, number, index, features, outcome
-        )
+        words, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, outcome.dtype)
+        jax.eval_shape(self._learn, self._bound, words, state, features, outcome)
 
     def _worth(self, outcome: Any) -> float | None:
         if self._reward is not None:

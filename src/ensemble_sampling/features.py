@@ -118,7 +118,9 @@ def read(given: Any, context: Any, hasher: Hasher | None) -> tuple[np.ndarray, l
     """(features (K, d), names or None) of actions given as an array, a DataFrame, a mapping from
     names, or, with a hasher, descriptions."""
     rows, names = given, None
-    if hasattr(given, "to_numpy") and hasattr(given, "columns"):
+    if isinstance(given, np.ndarray):
+        pass  # the common case, and what follows takes time
+    elif hasattr(given, "to_numpy") and hasattr(given, "columns"):
         names = list(given.index)
         rows = given.to_dict("records") if hasher else given
     elif isinstance(given, Mapping):

@@ -9,10 +9,12 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SNAPSHOT = "state.safetensors"
+RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE agents (           -- what chose and learned from which decision on; the last holds
@@ -89,13 +92,15 @@ class Ledger:
 
     def __init__(self, folder: Path | None, write: bool = True):
         self.folder = folder
+        self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
+        self._waiting: list[tuple[str, tuple[Any, ...]]] = []  # in memory: until something is read
         self._lock = None
         where = "memory" if folder is None else str(folder)
         try:
             if folder is not None and write:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _lock(folder)
-            self._db = _connect(folder, write)
+            self._connection = _connect(folder, write)
             self._start(write)
         except (OSError, sqlite3.Error) as error:
             self.close()
@@ -141,27 +146,44 @@ class Ledger:
         return (start if last is None else last) - start
 
     def _insert(self, statement: str, rows: list[Any]) -> None:
-        with self._transaction(explicit=len(rows) > 1):  # one row is a transaction by itself
-            self._db.executemany(statement, rows)
+        if self.folder is None:
+            self._waiting += ((statement, row) for row in rows)
+        elif len(rows) != 1:
+            with self._transaction():
+                self._db.executemany(statement, rows)
+        else:
+            try:
+                self._db.execute(statement, rows[0])  # one row is a transaction by itself
+            except sqlite3.OperationalError as error:
+                raise self._unwritten(error) from error
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for statement, rows in groupby(waiting, key=itemgetter(0)):
+                self._connection.executemany(statement, (row for _, row in rows))
+        return self._connection
 
     @contextmanager
-    def _transaction(self, explicit: bool = True) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         """All or nothing: an error rolls back."""
         try:
-            if explicit:
-                self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-            if explicit:
-                self._db.execute("COMMIT")
+            self._db.execute("COMMIT")
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
-                raise OSError(
-                    f"could not write to the ledger in {self.folder or 'memory'}: {error}; "
-                    "nothing was recorded"
-                ) from error
+                raise self._unwritten(error) from error
             raise
+
+    def _unwritten(self, error: Exception) -> OSError:
+        return OSError(
+            f"could not write to the ledger in {self.folder or 'memory'}: {error}; "
+            "nothing was recorded"
+        )
 
     @property
     def description(self) -> Any:
@@ -182,7 +204,7 @@ class Ledger:
         row = self._db.execute("SELECT length(features) FROM decisions LIMIT 1").fetchone()
         return None if row is None else row[0] // self._dtype.itemsize
 
-    def add_decisions(self, rows: Iterable[Decided]) -> None:
+    def add_decisions(self, rows: list[Decided]) -> None:
         values = [
             (
                 row.number,
@@ -196,8 +218,12 @@ class Ledger:
         ]
         self._insert("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", values)
         self.decisions += len(values)
+        for row in rows:
+            self._recent[row.number] = row
+        while len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
 
-    def add_outcomes(self, rows: Iterable[Observed]) -> None:
+    def add_outcomes(self, rows: list[Observed]) -> None:
         now = time.time()
         values = [
             (self.outcomes + i, row.decision, now, json.dumps(row.outcome), row.reward, row.expired)
@@ -205,8 +231,12 @@ class Ledger:
         ]
         self._insert("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)", values)
         self.outcomes += len(values)
+        for row in rows:
+            self._recent.pop(row.decision, None)
 
     def decision(self, number: int) -> Decided | None:
+        if number in self._recent:
+            return self._recent[number]
         return next(self._read("WHERE number = ?", number), None)
 
     def pending(self, before: float) -> list[int]:
@@ -309,7 +339,7 @@ class Ledger:
         return figure
 
     def close(self) -> None:
-        for connection in (getattr(self, "_db", None), self._lock):
+        for connection in (getattr(self, "_connection", None), self._lock):
             if connection is not None:
                 connection.close()
 

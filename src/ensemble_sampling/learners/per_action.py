@@ -60,7 +60,10 @@ class PerAction(eqx.Module):
         checks.index(action.index, self.arms)
         pick = lambda leaf: leaf[action.index]  # noqa: E731
         before = jax.tree.map(pick, shared), jax.tree.map(pick, member)
-        after = self.learner.learn(*before, action, outcome, noise)
+        learn = lambda s, m: self.learner.learn(s, m, action, outcome, noise)  # noqa: E731
+        # A branch is computed before any of it is put in place. Without one the compiler joins
+        # the two, and copies all models to change one.
+        after = jax.lax.cond(action.index >= 0, learn, lambda s, m: (s, m), *before)
         put = lambda leaf, new: leaf.at[action.index].set(new)  # noqa: E731
         shared, member = jax.tree.map(put, (shared, member), after)
         if self.learner.forgetting is None:

@@ -1,5 +1,6 @@
 """An ensemble of plausible models: each its own prior draw, each fed its own perturbed data."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -69,6 +70,17 @@ class Unperturbed(eqx.Module):
         return Noise()
 
 
+def _in_one_step(draw: Callable[[Key], Any], key: Key) -> Any:
+    """`draw(key)` as a branch always taken, which the compiler does not know.
+
+    A random draw is dozens of tiny steps. Left among the large ones of an update, they make a
+    CPU's threads share the work of a single decision, and waking them takes longer than all of it.
+    """
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw, key))
+    always = (jax.random.key_data(key)[0] | 1) != 0
+    return jax.lax.cond(always, draw, lambda _: nothing, key)
+
+
 class Ensemble(eqx.Module):
     """M models that stand for the posterior (Section 3): a sample is one of them at random.
 
@@ -118,14 +130,17 @@ class Ensemble(eqx.Module):
         shared = shared if self._shared_axis is None else pick(shared)
         return eqx.Partial(self.learner.predict, shared, pick(members))
 
-    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        noise_key, learn_key = jax.random.split(key)
-        noise = self.perturbation.draw(
-            noise_key, (self.members, *jnp.shape(outcome)), self.inflation
-        )
-        if (shape := getattr(self.learner, "drift_shape", None)) is not None:
-            drift = jax.random.normal(jax.random.fold_in(noise_key, 1), (self.members, *shape))
+    def _noise(self, key: Key, shape: tuple[int, ...]) -> Noise:
+        key = jax.random.split(key)[0]
+        noise = self.perturbation.draw(key, (self.members, *shape), self.inflation)
+        if (drifting := getattr(self.learner, "drift_shape", None)) is not None:
+            drift = jax.random.normal(jax.random.fold_in(key, 1), (self.members, *drifting))
             noise = noise._replace(drift=self.inflation * drift)
+        return noise
+
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        noise = _in_one_step(lambda key: self._noise(key, jnp.shape(outcome)), key)
+        learn_key = jax.random.split(key)[1]
         axis = self._shared_axis
         observe = jax.vmap(
             self.learner.observe, in_axes=(None, axis, 0, None, None, 0), out_axes=(axis, 0)
