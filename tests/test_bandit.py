@@ -271,7 +271,7 @@ def test_fixed_arms_need_no_features():
 def test_a_network_with_one_output_per_action_takes_a_context():
     make = es.GaussianMLP(dim=2, hidden=(8,), outputs=2)
     learner = es.Network(make, dim=2, capacity=100, noise_std=0.3, arms=2, learning_rate=0.01)
-    bandit = es.Bandit(es.EnsembleSampling(learner, members=4))
+    bandit = es.Bandit(es.EnsembleSampling(learner, members=12))
     rng = np.random.default_rng(2)
     right = []
     for _ in range(150):
@@ -425,3 +425,43 @@ def test_bad_names_of_actions_are_refused_at_once(actions):
     agent = es.EnsembleSampling(es.IndependentArms(arms=2), members=2)
     with pytest.raises((TypeError, ValueError), match="name"):
         es.Bandit(agent, actions=actions)
+
+
+def test_a_closed_bandit_says_so(tmp_path):
+    for bandit in (es.Bandit(AGENT), es.Bandit.open(tmp_path / "b", AGENT)):
+        decision = bandit.choose(OFFERS[0])
+        bandit.close()
+        bandit.close()
+        for use in (
+            lambda b=bandit: b.choose(OFFERS[0]),
+            lambda b=bandit, d=decision: b.learn(d.id, 1.0),
+            bandit.log,
+            bandit.summary,
+        ):
+            with pytest.raises(ValueError, match="closed"):
+                use()
+
+
+def test_what_cannot_be_meant_is_refused():
+    with pytest.raises(TypeError, match=r"write Uniform\(\.\.\.\)"):
+        es.Bandit(es.Uniform)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="hasher makes 8 features, the agent takes 3"):
+        es.Bandit(AGENT, hasher=es.Hasher(8))
+    bandit = es.Bandit(AGENT)
+    decision = bandit.choose(OFFERS[0])
+    with pytest.raises(TypeError, match="an outcome must be a number"):
+        bandit.learn(decision.id, "1.5")
+    assert bandit.learn(decision.id, 1.5)
+
+
+def test_a_caller_may_reuse_its_array():
+    ours, theirs = es.Bandit(AGENT, seed=2), es.Bandit(AGENT, seed=2)
+    table = OFFERS[0].astype(np.float32)
+    decisions = []
+    for bandit in (ours, theirs):
+        given = table.copy()
+        decisions.append(bandit.choose(given))
+        given[:] = 7.0 if bandit is ours else given
+        bandit.learn(decisions[-1].id, 1.0)
+    assert equal(ours.state, theirs.state)
+    assert ours.log()["features"] == theirs.log()["features"]

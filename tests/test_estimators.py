@@ -137,3 +137,25 @@ def test_bad_settings_and_outcomes_are_refused():
         with pytest.raises(ValueError, match=message):
             bandit.learn(decision.id, outcome)
         assert bandit.summary().outcomes == 0
+
+
+def test_an_estimator_for_each_action_learns_from_that_action_alone(tmp_path):
+    agent = es.EstimatorEnsemble(TREE, members=4, noise_std=0.2, arms=3)
+    contexts = np.random.default_rng(3).uniform(-1, 1, size=(120, 2))
+    right = (contexts[:, 0] > 0).astype(int) + (contexts[:, 0] > 0.5)
+    got = []
+    with es.Bandit.open(tmp_path / "b", agent, normalise=False) as bandit:
+        for x, best in zip(contexts, right, strict=True):
+            decision = bandit.choose(context=x)
+            got.append(float(decision.index == best))
+            bandit.learn(decision.id, got[-1])
+        tables = bandit.state.belief.tables
+        probabilities = bandit.choose(context=contexts[0]).probabilities
+        chosen = bandit.log()["index"][:-1]
+    assert [len(table.outcomes) for table in tables] == np.bincount(chosen).tolist()
+    assert np.mean(got[60:]) > 0.7  # by chance it would be 1/3
+    with es.Bandit.open(tmp_path / "b", agent, normalise=False) as again:
+        assert np.array_equal(again.choose(context=contexts[0]).probabilities, probabilities)
+        with pytest.raises(ValueError, match="the agent has 3 actions, got 2"):
+            again.choose(np.zeros((2, 2)))
+    assert es.simulate(agent, es.LinearBandit(dim=2, arms=3), 12, 1).mean.shape == (12,)

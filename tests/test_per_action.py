@@ -1,5 +1,7 @@
 """One linear model per action: each learns alone, exactly as a linear learner does."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,3 +81,15 @@ def test_bad_settings_are_refused():
     shared, member = LEARNER.init(jax.random.key(0))
     with pytest.raises(ValueError, match=r"shape \(4, 3\)"):
         LEARNER.predict(shared, member, jnp.zeros((2, DIM)))
+
+
+def test_an_outcome_does_not_copy_the_other_models():
+    arms, dim = 40, 30
+    agent = es.EnsembleSampling(es.PerAction(es.Linear(dim=dim), arms), members=5)
+    state = agent.init(jax.random.key(0))
+    action = es.Action(jnp.asarray(2), jnp.ones(dim))
+    update = jax.jit(lambda *given: agent.update(*given), donate_argnums=1)
+    program = update.lower(jax.random.key(1), state, action, jnp.asarray(1.0)).compile().as_text()
+    copies = re.findall(rf"= f32\[{arms},{dim},{dim}\]\S* copy\(", program)
+    assert not copies
+    assert f"f32[{arms},{dim},{dim}]" in program

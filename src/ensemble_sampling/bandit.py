@@ -17,10 +17,9 @@ import numpy as np
 from jax import Array
 
 from . import checks
-from .config import describe, differences
+from .config import as_array, describe, differences
 from .core import Action, Agent, Key
 from .features import LARGEST, Hasher, Scale, names_of, numbers, precision, read
-from .simulate import _as_array
 from .store import (
     SNAPSHOT,
     Decided,
@@ -183,7 +182,7 @@ class Bandit:
     ) -> None:
         checks.part("agent", agent, "init", "probabilities", "update")
         checks.size("seed", seed, least=0, below=2**32)
-        learner = getattr(getattr(agent, "posterior", None), "learner", None)
+        learner = getattr(getattr(agent, "posterior", None), "learner", agent)
         self._arms: int | None = getattr(learner, "arms", None)
         self._names = None if actions is None else names_of(actions)
         if self._names is not None and len(self._names) != self._arms:
@@ -191,6 +190,9 @@ class Bandit:
             raise ValueError(f"the agent has {has}, but {len(self._names)} are named")
         self._reward = getattr(learner, "reward", None)
         self._width: int | None = hasher.width if hasher else getattr(learner, "dim", None)
+        dim = getattr(learner, "dim", None)
+        if hasher is not None and dim not in (None, hasher.width):
+            raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
         self._hasher, self._normalise = hasher, normalise
         self._host = bool(getattr(agent, "host", False))
         keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
@@ -209,7 +211,7 @@ class Bandit:
         self._bound: Any = agent
         programs: Any = (lambda agent, key: agent.init(key), _choose, _learn)
         if not self._host:
-            self._bound, structure = jax.tree.flatten(jax.tree.map(_as_array, agent))
+            self._bound, structure = jax.tree.flatten(jax.tree.map(as_array, agent))
             programs = _compiled(structure)
         self._init, self._choose, self._learn = programs
         self._dtype = precision()
@@ -269,6 +271,8 @@ class Bandit:
 
     def _sync(self) -> State:
         """Bring the state up to the ledger: at opening, and after an interrupted update."""
+        if self._ledger.closed:
+            raise ValueError("this bandit was closed: open it again")
         if self._state is None:
             self._state, self._applied = self._fresh(), 0
         if self._applied < self._ledger.outcomes:
@@ -543,8 +547,9 @@ class Bandit:
     def close(self) -> None:
         """Save a snapshot and let others open the folder."""
         with self._mutex:
-            self._save_or_warn()
-            self._ledger.close()
+            if not self._ledger.closed:
+                self._save_or_warn()
+                self._ledger.close()
 
     def __enter__(self) -> "Bandit":
         return self

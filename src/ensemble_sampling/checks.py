@@ -127,9 +127,11 @@ def outcome(value: Any) -> Any:
     if not known(value):
         return value
     try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        numbers = np.asarray(value)
+    except ValueError as error:
         raise TypeError(f"an outcome must be a number or numbers, got {value!r}") from error
+    if numbers.dtype.kind not in "fiub":
+        raise TypeError(f"an outcome must be a number or numbers, got {value!r}")
     if not np.all(np.isfinite(numbers)):
         raise ValueError(f"an outcome must be finite, got {value}")
     return value
@@ -137,6 +139,8 @@ def outcome(value: Any) -> Any:
 
 def part(name: str, value: Any, *methods: str) -> Any:
     """Something with the given methods; catches an agent where a learner belongs, and the like."""
+    if isinstance(value, type):
+        raise TypeError(f"{name} must be an object: write {value.__name__}(...), not the class")
     missing = [method for method in methods if not hasattr(value, method)]
     if missing:
         raise TypeError(

@@ -8,7 +8,13 @@ import types
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+
+def as_array(setting: Any) -> jax.Array:
+    """A number among the settings, strongly typed: 1.0 and np.float64(1.0) share a compilation."""
+    return jnp.asarray(setting, jnp.result_type(setting))
 
 
 def describe(value: Any) -> Any:

@@ -18,22 +18,29 @@ from .core import Action, Key
 WAVES = 64  # random cosines in a prior function: enough to be close to a Gaussian process
 
 
-@jax.tree_util.register_static
 @dataclass(eq=False)
-class Members:
-    """The data so far, and estimators fitted to the first `fitted` rows of it.
+class Table:
+    """The data of one model so far, and members' estimators fitted to its first `fitted` rows.
 
-    Kept on the host and updated in place. Which rows a fit sees depends on how many outcomes
-    there are and never on when somebody chose, so replaying the outcomes gives the same fits.
+    Which rows a fit sees depends on how many outcomes there are and never on when somebody chose,
+    so replaying the outcomes gives the same fits.
     """
 
-    seed: int
+    seeds: list[list[int]]  # every member's
     estimators: list[Any]
     fitted: list[int]
     features: list[np.ndarray] = field(default_factory=list)
     outcomes: list[float] = field(default_factory=list)
     shifts: list[np.ndarray] = field(default_factory=list)
     counts: list[np.ndarray] = field(default_factory=list)
+
+
+@jax.tree_util.register_static
+@dataclass(eq=False)
+class Members:
+    """One table for all actions, or one for each. Kept on the host and updated in place."""
+
+    tables: list[Table]
 
 
 @jax.tree_util.register_static
@@ -58,7 +65,11 @@ class EstimatorEnsemble:
 
     Estimators with `partial_fit` learn every outcome as it comes. Others are fitted from scratch
     at `start` outcomes and whenever these have grown by the factor `growth` since: all fits
-    together see O(n) rows, and cost O(n log n) for estimators that sort them.
+    together see O(n) rows, and cost O(n log n) for estimators that sort them. What `partial_fit`
+    has learned cannot be taken back, so there an outcome keeps the w of its time.
+
+    arms: for a fixed set of actions over a common context, `bandit.choose(context=x)`: every member
+        has an estimator for each action, fitted to that action's outcomes alone.
     """
 
     make: Callable[[], Any] | Sequence[Callable[[], Any]]
@@ -67,6 +78,7 @@ class EstimatorEnsemble:
     prior_std: float = 1.0
     start: int = 8
     growth: float = 1.25
+    arms: int | None = None
     host = True  # not traceable: `Bandit` and `simulate` run it as it is
 
     def __post_init__(self) -> None:
@@ -75,6 +87,8 @@ class EstimatorEnsemble:
         checks.positive("prior_std", self.prior_std)
         checks.size("start", self.start)
         checks.scalar("growth", self.growth, above=1.0)
+        if self.arms is not None:
+            checks.size("arms", self.arms)
         several = isinstance(self.make, list | tuple)
         if not (several or callable(self.make)) or not all(map(callable, self.makers)):
             raise TypeError(
@@ -102,7 +116,12 @@ class EstimatorEnsemble:
 
     def init(self, key: Key) -> Members:
         seed = int.from_bytes(np.asarray(jax.random.key_data(checks.key(key))).tobytes(), "little")
-        return Members(seed, [None] * self.members, [0] * self.members)
+        numbers = [[]] if self.arms is None else [[arm] for arm in range(self.arms)]
+        return Members([self._table(seed, number) for number in numbers])
+
+    def _table(self, seed: int, number: list[int]) -> Table:
+        seeds = [[seed, member, *number] for member in range(self.members)]
+        return Table(seeds, [None] * self.members, [0] * self.members)
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what the estimators cannot learn."""
@@ -114,10 +133,11 @@ class EstimatorEnsemble:
     def update(self, key: Key, state: Members, action: Action, outcome: Array) -> Members:
         self.check_outcome(outcome)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        state.features.append(np.asarray(action.features, np.float64))
-        state.outcomes.append(float(outcome))
-        state.shifts.append(rng.standard_normal(self.members))
-        state.counts.append(rng.poisson(1.0, self.members))
+        table = state.tables[0 if self.arms is None else int(action.index)]
+        table.features.append(np.asarray(action.features, np.float64))
+        table.outcomes.append(float(outcome))
+        table.shifts.append(rng.standard_normal(self.members))
+        table.counts.append(rng.poisson(1.0, self.members))
         return state
 
     def act(
@@ -144,9 +164,17 @@ class EstimatorEnsemble:
     def _values(self, state: Members, member: int, features: Any) -> np.ndarray:
         """What a member thinks the actions are worth (K,)."""
         x = np.asarray(features, np.float64)
-        estimator = self._fit(state, member)
-        n = state.fitted[member]
-        weight, prior = self._weight(n, x.shape[1]), self._prior(state, member, x)
+        if self.arms is None:
+            return self._value(state.tables[0], member, x)
+        checks.features(x, x.shape[-1], self.arms)
+        each = zip(state.tables, x, strict=True)
+        return np.array([self._value(table, member, row[None])[0] for table, row in each])
+
+    def _value(self, table: Table, member: int, x: np.ndarray) -> np.ndarray:
+        """What a member's model thinks rows (K, d) are worth."""
+        estimator = self._fit(table, member)
+        weight = self._weight(table.fitted[member], x.shape[1])
+        prior = self._prior(table, member, x)
         if estimator is None:
             return prior
         if not hasattr(estimator, "predict_proba"):
@@ -158,69 +186,67 @@ class EstimatorEnsemble:
         """How much of the prior function is left after n outcomes."""
         return self.noise_std / math.sqrt(self.noise_std**2 + self.prior_std**2 * n / width)
 
-    def _prior(self, state: Members, member: int, x: np.ndarray) -> np.ndarray:
+    def _prior(self, table: Table, member: int, x: np.ndarray) -> np.ndarray:
         """The member's prior function of rows (K, d), smooth on the scale of a row's length."""
-        rng = np.random.default_rng([state.seed, member])
+        rng = np.random.default_rng(table.seeds[member])
         frequencies = 1.5 * rng.standard_normal((x.shape[1], WAVES))
         phases = rng.uniform(0, 2 * np.pi, WAVES)
         amplitudes = rng.standard_normal(WAVES) * math.sqrt(2 / WAVES)
-        seen = state.features[:1] or x  # the first outcome's row fixes the unit of length
+        seen = table.features[:1] or x  # the first outcome's row fixes the unit of length
         length = math.sqrt(float(np.mean(np.sum(np.square(seen), axis=-1)))) or 1.0
         return self.prior_std * np.cos(x / length @ frequencies + phases) @ amplitudes
 
-    def _fit(self, state: Members, member: int) -> Any:
+    def _fit(self, table: Table, member: int) -> Any:
         """The member's estimator, fitted to the outcomes it should know by now."""
-        n, done = len(state.outcomes), state.fitted[member]
+        n, done = len(table.outcomes), table.fitted[member]
         make = self.makers[member % len(self.makers)]
-        estimator = state.estimators[member] if done else make()
+        estimator = table.estimators[member] if done else make()
         stepwise = hasattr(estimator, "partial_fit")
         due = n if stepwise else _due(n, self.start, self.growth)
         if due == done:
-            return state.estimators[member]
+            return table.estimators[member]
         if stepwise:
             if done == 0:
-                _settle(estimator, [state.seed, member])
+                _settle(estimator, table.seeds[member])
             for row in range(done, due):
-                self._step(state, member, estimator, row)
+                self._step(table, member, estimator, row)
         else:
             estimator = make()
-            _settle(estimator, [state.seed, member, due])
-            estimator.fit(*self._lesson(state, member, np.arange(due)))
-        state.estimators[member], state.fitted[member] = estimator, due
+            _settle(estimator, [*table.seeds[member], due])
+            estimator.fit(*self._lesson(table, member, np.arange(due)))
+        table.estimators[member], table.fitted[member] = estimator, due
         return estimator
 
-    def _step(self, state: Members, member: int, estimator: Any, row: int) -> None:
+    def _step(self, table: Table, member: int, estimator: Any, row: int) -> None:
         if not hasattr(estimator, "predict_proba"):
-            estimator.partial_fit(*self._remainder(state, member, np.array([row])))
+            estimator.partial_fit(*self._remainder(table, member, np.array([row])))
             return
         # The first row is never left out: an estimator that saw nothing cannot predict.
-        for _ in range(max(int(state.counts[row][member]), row == 0)):
-            x, y = state.features[row], state.outcomes[row]
+        for _ in range(max(int(table.counts[row][member]), row == 0)):
+            x, y = table.features[row], table.outcomes[row]
             estimator.partial_fit(x[None], np.array([int(y)]), classes=np.array([0, 1]))
 
-    def _lesson(
-        self, state: Members, member: int, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _lesson(self, table: Table, member: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(features, targets) as the member sees them."""
         if not hasattr(self.makers[member % len(self.makers)](), "predict_proba"):
-            return self._remainder(state, member, rows)
-        counts = np.array([state.counts[row][member] for row in rows])
+            return self._remainder(table, member, rows)
+        counts = np.array([table.counts[row][member] for row in rows])
         # One outcome of each kind besides, at rows seen, for those who saw only one kind so far.
-        extra = np.random.default_rng([state.seed, member, len(rows)]).choice(rows, 2)
+        extra = np.random.default_rng([*table.seeds[member], len(rows)]).choice(rows, 2)
         rows = np.concatenate([np.repeat(rows, counts), extra])
-        labels = np.array([int(state.outcomes[row]) for row in rows])
+        labels = np.array([int(table.outcomes[row]) for row in rows])
         labels[-2:] = 0, 1
-        return np.stack([state.features[row] for row in rows]), labels
+        return np.stack([table.features[row] for row in rows]), labels
 
     def _remainder(
-        self, state: Members, member: int, rows: np.ndarray
+        self, table: Table, member: int, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(features, what the perturbed outcomes leave of the prior function)."""
-        x = np.stack([state.features[row] for row in rows])
-        y = np.array([state.outcomes[row] for row in rows])
-        z = np.array([state.shifts[row][member] for row in rows])
+        x = np.stack([table.features[row] for row in rows])
+        y = np.array([table.outcomes[row] for row in rows])
+        z = np.array([table.shifts[row][member] for row in rows])
         weight = self._weight(int(rows[-1]) + 1, x.shape[1])
-        return x, y + self.noise_std * z - weight * self._prior(state, member, x)
+        return x, y + self.noise_std * z - weight * self._prior(table, member, x)
 
 
 def _due(n: int, start: int, growth: float) -> int:

@@ -20,7 +20,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import checks
-from .config import describe, differences, fingerprint
+from .config import as_array, describe, differences, fingerprint
 from .core import Action, Agent, Environment, Key, Round
 from .files import write_atomically
 
@@ -229,7 +229,7 @@ def simulate(
         size = min(checks.size("chunk", chunk), realizations)
     if store is not None:
         store.begin(size)
-    agent, environment = jax.tree.map(_as_array, (agent, environment))
+    agent, environment = jax.tree.map(as_array, (agent, environment))
     runner = _eager if _on_host(agent) else _compiled
     run_chunk = runner(agent, environment, seed, size, (periods, coupled, expected, measure))
 
@@ -301,11 +301,6 @@ def _device() -> AbstractContextManager[Any]:
     return nullcontext() if jax.default_backend() == "cpu" else _TURN
 
 
-def _as_array(leaf: Any) -> Array:
-    # Strongly typed, so that 1.0 and np.float64(1.0) share one compilation.
-    return jnp.asarray(leaf, jnp.result_type(leaf))
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -342,7 +337,7 @@ def footprint(agent: Agent, environment: Environment, periods: int) -> int:
 
 def _trial(agent: Agent, environment: Environment) -> tuple[int, int]:
     """How many arms there are, and the bytes of a realization's state."""
-    return _traced(*_outline(jax.tree.map(_as_array, (agent, environment))))
+    return _traced(*_outline(jax.tree.map(as_array, (agent, environment))))
 
 
 class _Outline(NamedTuple):

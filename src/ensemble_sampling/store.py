@@ -91,7 +91,7 @@ class Ledger:
     """
 
     def __init__(self, folder: Path | None, write: bool = True):
-        self.folder = folder
+        self.folder, self.closed = folder, False
         self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
         self._waiting: list[tuple[str, tuple[Any, ...]]] = []  # in memory: until something is read
         self._lock = None
@@ -159,6 +159,8 @@ class Ledger:
 
     @property
     def _db(self) -> sqlite3.Connection:
+        if self.closed:
+            raise ValueError("this ledger was closed: open it again")
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for statement, rows in groupby(waiting, key=itemgetter(0)):
@@ -339,6 +341,7 @@ class Ledger:
         return figure
 
     def close(self) -> None:
+        self.closed = True
         for connection in (getattr(self, "_connection", None), self._lock):
             if connection is not None:
                 connection.close()
