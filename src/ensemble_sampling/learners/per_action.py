@@ -61,9 +61,12 @@ class PerAction(eqx.Module):
         pick = lambda leaf: leaf[action.index]  # noqa: E731
         before = jax.tree.map(pick, shared), jax.tree.map(pick, member)
         learn = lambda s, m: self.learner.learn(s, m, action, outcome, noise)  # noqa: E731
-        # A branch is computed before any of it is put in place. Without one the compiler joins
-        # the two, and copies all models to change one.
-        after = jax.lax.cond(action.index >= 0, learn, lambda s, m: (s, m), *before)
+        if checks.known(action.index):
+            after = learn(*before)
+        else:
+            # A branch is computed before any of it is put in place. Without one the compiler joins
+            # the two, and copies all models to change one.
+            after = jax.lax.cond(action.index >= 0, learn, lambda s, m: (s, m), *before)
         put = lambda leaf, new: leaf.at[action.index].set(new)  # noqa: E731
         shared, member = jax.tree.map(put, (shared, member), after)
         if self.learner.forgetting is None:

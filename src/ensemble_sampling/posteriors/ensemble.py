@@ -76,6 +76,8 @@ def _in_one_step(draw: Callable[[Key], Any], key: Key) -> Any:
     A random draw is dozens of tiny steps. Left among the large ones of an update, they make a
     CPU's threads share the work of a single decision, and waking them takes longer than all of it.
     """
+    if checks.known(key):
+        return draw(key)  # not compiled, where a branch would be, anew in every call
     nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw, key))
     always = (jax.random.key_data(key)[0] | 1) != 0
     return jax.lax.cond(always, draw, lambda _: nothing, key)
