@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 
 import ensemble_sampling as es
 
@@ -465,3 +466,37 @@ def test_a_caller_may_reuse_its_array():
         bandit.learn(decisions[-1].id, 1.0)
     assert equal(ours.state, theirs.state)
     assert ours.log()["features"] == theirs.log()["features"]
+
+
+def test_an_interrupt_while_the_ledger_in_memory_is_written_loses_nothing():
+    bandit = es.Bandit(AGENT)
+    decisions = bandit.choose_many(OFFERS)
+    bandit.learn(decisions[3].id, 1.0)
+    ledger = bandit._ledger
+    statement, row = ledger._waiting[20]
+    ledger._waiting[20] = (statement, (*row[:5], Interrupting()))
+    with pytest.raises(KeyboardInterrupt):
+        bandit.summary()
+    ledger._waiting[20] = (statement, row)
+    assert bandit.log()["id"] == [decision.id for decision in decisions]
+    assert bandit.summary().outcomes == 1
+
+
+class Interrupting:
+    """A value whose writing is interrupted."""
+
+    def __conform__(self, protocol):
+        raise KeyboardInterrupt
+
+
+def test_a_choice_that_fails_leaves_the_width_open():
+    bandit = es.Bandit(es.EstimatorEnsemble(lambda: Ridge(), members=2, arms=3))
+    with pytest.raises(ValueError, match="estimators need features"):
+        bandit.choose()
+    decision = bandit.choose(context=[1.0, 2.0])
+    assert bandit.learn(decision.id, 1.0)
+
+
+def test_a_name_must_be_equal_to_itself():
+    with pytest.raises(ValueError, match="must be finite"):
+        es.Bandit(es.EnsembleSampling(es.IndependentArms(2), 2), actions=[1.0, float("nan")])

@@ -159,3 +159,12 @@ def test_an_estimator_for_each_action_learns_from_that_action_alone(tmp_path):
         with pytest.raises(ValueError, match="the agent has 3 actions, got 2"):
             again.choose(np.zeros((2, 2)))
     assert es.simulate(agent, es.LinearBandit(dim=2, arms=3), 12, 1).mean.shape == (12,)
+
+
+def test_an_action_that_is_not_there_cannot_learn():
+    agent = es.EstimatorEnsemble(Ridge, members=2, arms=3)
+    state = agent.init(jax.random.key(0))
+    for index in (-1, 3):
+        action = es.Action(jnp.asarray(index), jnp.ones(2))
+        with pytest.raises(ValueError, match="between 0 and 2"):
+            agent.update(jax.random.key(1), state, action, jnp.asarray(1.0))

@@ -318,22 +318,30 @@ class Bandit:
         with self._mutex:
             # Everything is checked before anything is decided, and decided before it is recorded.
             read = [self._offer(*offer) for offer in offers]
-            if self._width is None:
+            open_width = self._width is None
+            if open_width:
                 self._settle_width({table.shape[1] for table, _, _ in read})
-            now, first = time.time(), self._ledger.decisions
-            rows, decisions = [], []
-            for number, (table, names, mask) in enumerate(read, start=first):
-                index, shares = self._pick(number, table, mask)
-                action = index if names is None else names[index]
-                chosen = table[index if len(table) > 1 else 0].copy()  # the table is the caller's
-                rows.append(Decided(number, now, index, names and names[index], chosen, shares))
-                decisions.append(
-                    Decision(
-                        f"{self._ledger.id}-{number}", index, action, float(shares[index]), shares
-                    )
-                )
-            self._ledger.add_decisions(rows)
-            return decisions
+            try:
+                return self._record_choices(read)
+            except BaseException:
+                if open_width:  # nothing was decided: the next offer may be another
+                    self._width = self._state = None
+                raise
+
+    def _record_choices(
+        self, offers: list[tuple[np.ndarray, list[Any] | None, np.ndarray]]
+    ) -> list[Decision]:
+        now, first = time.time(), self._ledger.decisions
+        rows, decisions = [], []
+        for number, (table, names, mask) in enumerate(offers, start=first):
+            index, shares = self._pick(number, table, mask)
+            action = index if names is None else names[index]
+            chosen = table[index if len(table) > 1 else 0].copy()  # the table is the caller's
+            rows.append(Decided(number, now, index, names and names[index], chosen, shares))
+            id = f"{self._ledger.id}-{number}"
+            decisions.append(Decision(id, index, action, float(shares[index]), shares))
+        self._ledger.add_decisions(rows)
+        return decisions
 
     def _settle_width(self, widths: set[int]) -> None:
         """The first decisions fix the number of features, where the agent leaves it open."""
@@ -415,7 +423,10 @@ class Bandit:
             table, mask = padded, offered
         words = np.array([self._streams[0], number], np.uint32)
         drawn = np.asarray(self._choose(self._bound, words, self._sync(), table, mask))
-        return int(drawn[-1]), drawn[:rows]
+        index, shares = int(drawn[-1]), drawn[:rows]
+        if not shares[index] > 0:
+            raise ValueError(f"the agent gave no probabilities to choose by: {shares.tolist()}")
+        return index, shares
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""

@@ -133,6 +133,8 @@ class EstimatorEnsemble:
     def update(self, key: Key, state: Members, action: Action, outcome: Array) -> Members:
         self.check_outcome(outcome)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        if self.arms is not None:
+            checks.index(action.index, self.arms)
         table = state.tables[0 if self.arms is None else int(action.index)]
         table.features.append(np.asarray(action.features, np.float64))
         table.outcomes.append(float(outcome))
@@ -164,6 +166,8 @@ class EstimatorEnsemble:
     def _values(self, state: Members, member: int, features: Any) -> np.ndarray:
         """What a member thinks the actions are worth (K,)."""
         x = np.asarray(features, np.float64)
+        if x.shape[-1] == 0:
+            raise ValueError("estimators need features: give choose(context=...)")
         if self.arms is None:
             return self._value(state.tables[0], member, x)
         checks.features(x, x.shape[-1], self.arms)

@@ -1,5 +1,6 @@
 """What describes actions, as one array: tables, names, hashed dictionaries; and their scale."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -158,6 +159,8 @@ def _name(name: Any) -> Any:
     name = name.item() if isinstance(name, np.generic) else name
     if not isinstance(name, str | int | float | bool):
         raise TypeError(f"an action's name must be text or a number, got {name!r}")
+    if isinstance(name, float) and not math.isfinite(name):
+        raise ValueError(f"an action's name must be finite where it is a number, got {name!r}")
     return name
 
 

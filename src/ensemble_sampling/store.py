@@ -162,21 +162,24 @@ class Ledger:
         if self.closed:
             raise ValueError("this ledger was closed: open it again")
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for statement, rows in groupby(waiting, key=itemgetter(0)):
-                self._connection.executemany(statement, (row for _, row in rows))
+            with self._transaction():
+                for statement, rows in groupby(self._waiting, key=itemgetter(0)):
+                    # Ignored if there: an interrupt may have come just after they were written.
+                    again = statement.replace("INSERT", "INSERT OR IGNORE", 1)
+                    self._connection.executemany(again, [row for _, row in rows])
+            self._waiting = []
         return self._connection
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing: an error rolls back."""
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
             yield
-            self._db.execute("COMMIT")
+            self._connection.execute("COMMIT")
         except BaseException as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise self._unwritten(error) from error
             raise
