@@ -326,18 +326,13 @@ def _check(agent: Agent, environment: Environment) -> int:
                 f"eqx.field(static=True), got {leaf!r}"
             )
 
-    return _trial(agent, environment)[0]
+    return _traced(_outline(agent, environment))
 
 
 def footprint(agent: Agent, environment: Environment, periods: int) -> int:
     """Roughly how many bytes one realization takes while it runs."""
     # The state is held about four times over: carry, its update, and what a period computes.
-    return 4 * _trial(agent, environment)[1] + 8 * periods
-
-
-def _trial(agent: Agent, environment: Environment) -> tuple[int, int]:
-    """How many arms there are, and the bytes of a realization's state."""
-    return _traced(*_outline(jax.tree.map(as_array, (agent, environment))))
+    return 4 * _held(_outline(agent, environment)) + 8 * periods
 
 
 class _Outline(NamedTuple):
@@ -347,23 +342,40 @@ class _Outline(NamedTuple):
     shapes: tuple[tuple[tuple[int, ...], Any], ...]
     x64: bool
 
+    def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
+        """The shapes of the settings, and of a key."""
+        settings = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.shapes]
+        return settings, jax.eval_shape(lambda: jax.random.key(0))
 
-def _outline(parts: Any) -> _Outline:
-    leaves, structure = jax.tree.flatten(parts)
+
+def _outline(agent: Agent, environment: Environment) -> _Outline:
+    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, (agent, environment)))
     x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
     return _Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
 
 
 @lru_cache(maxsize=256)
-def _traced(structure: Any, shapes: Any, x64: bool) -> tuple[int, int]:
-    """Trace one period, so that shapes that disagree fail before anything is compiled."""
+def _held(outline: _Outline) -> int:
+    """The bytes of a realization's state."""
+
+    def start(leaves: Any, key: Key) -> Any:
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
+        return agent.init(key), environment.init(key)
+
+    held = jax.eval_shape(start, *outline.inputs())
+    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
+
+
+@lru_cache(maxsize=256)
+def _traced(outline: _Outline) -> int:
+    """Trace one period, so that shapes that disagree fail before anything is compiled; -> arms."""
 
     def one(leaves: Any, key: Key) -> Any:
-        agent, environment = jax.tree.unflatten(structure, leaves)
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
         world = environment.init(key)
         offer = environment.offer(key, world)
         if _on_host(agent):
-            return offer.features, world
+            return offer.features
         state = agent.init(key)
         index = agent.act(key, state, offer.features, offer.available)
         action = Action(index, offer.features[index])
@@ -374,12 +386,9 @@ def _traced(structure: Any, shapes: Any, x64: bool) -> tuple[int, int]:
                 f"{agent.label}: update must keep the shapes and types of the state; "
                 f"before {before}, after {after}"
             )
-        return offer.features, (state, world)
+        return offer.features
 
-    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-    features, held = jax.eval_shape(one, leaves, jax.random.key(0))
-    size = sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
-    return features.shape[0], size
+    return jax.eval_shape(one, *outline.inputs()).shape[0]
 
 
 def memory() -> int:
@@ -413,19 +422,18 @@ def chunk_size(agent: Agent, environment: Environment, periods: int, realization
 
 
 @lru_cache(maxsize=64)
-def _program(structure: Any, shapes: Any, x64: bool, lanes: int, mode: tuple[Any, ...]) -> Any:
+def _program(outline: _Outline, lanes: int, mode: tuple[Any, ...]) -> Any:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
 
     def run(leaves: Any, key: Key, numbers: Array) -> Any:
-        agent, environment = jax.tree.unflatten(structure, leaves)
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
         one = lambda n: realization(agent, environment, jax.random.fold_in(key, n), *mode)  # noqa: E731
         return jax.vmap(one)(numbers)
 
-    leaves = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    leaves, key = outline.inputs()
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
@@ -439,7 +447,7 @@ def _compiled(
 ) -> Callable[[int], Any]:
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    program, whole, split = _program(*_outline((agent, environment)), lanes, mode)
+    program, whole, split = _program(_outline(agent, environment), lanes, mode)
     leaves = jax.tree.leaves((agent, environment))
     leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
 

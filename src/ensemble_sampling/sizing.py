@@ -155,7 +155,9 @@ def affordable(
     """The largest size to consider: as asked, if it fits in memory, or else one that does."""
     asked = 1024 if most is None else checks.size("most", most, least=2)
     need = lambda members: footprint(  # noqa: E731
-        _part(learner, members), environment, checks.size("periods", periods)
+        ThompsonSampling(Ensemble(learner, _padded(members))),
+        environment,
+        checks.size("periods", periods),
     )
     if most is None:
         while asked > 2 and need(asked) > memory():
