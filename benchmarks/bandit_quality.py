@@ -7,10 +7,10 @@ Every example is a context and every class an action; the reward is 1 for the ri
 otherwise, and nobody is told which class would have been right. All contenders see the same
 examples in the same order, standardised, with a constant added; each of several shuffles is one
 run. What is compared is the average reward over the whole run, exploring included, with 95 %
-confidence intervals (Student's t) over the shuffles. The network and the trees have
-one setting for all data sets, chosen by trying a dozen on other shuffles of the same data; every
-other contender gets the best of three settings on each, chosen in the same run. Read differences
-of a few hundredths as ties. The data ship inside scikit-learn.
+confidence intervals (Student's t) over the shuffles. The network and the trees have one setting for
+all data sets, chosen by trying a dozen on other shuffles of the same data; every other contender
+gets the best of three settings on each, chosen in the same run. Read differences of a few
+hundredths as ties. The data ship inside scikit-learn.
 """
 
 import argparse

@@ -123,9 +123,7 @@ def main():
             offers = [draw().astype(np.float32) for _ in range(50)]
             values = [features @ theta / np.sqrt(options.features) for features in offers]
             for name, step in steps.items():
-                time.sleep(
-                    0.1
-                )  # NumPy's threads spin for a while after a product: not in others' turns
+                time.sleep(0.1)  # until NumPy's threads, which spin after a product, are at rest
                 for features, means in zip(offers, values, strict=True):
                     took = step(features, lambda index, means=means: float(means[index]))
                     if block >= 0:  # the first compiles

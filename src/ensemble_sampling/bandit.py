@@ -189,8 +189,8 @@ class Bandit:
             has = "a free choice of actions" if self._arms is None else f"{self._arms} actions"
             raise ValueError(f"the agent has {has}, but {len(self._names)} are named")
         self._reward = getattr(learner, "reward", None)
-        self._width: int | None = hasher.width if hasher else getattr(learner, "dim", None)
-        dim = getattr(learner, "dim", None)
+        dim: int | None = getattr(learner, "dim", None)
+        self._width = hasher.width if hasher else dim
         if hasher is not None and dim not in (None, hasher.width):
             raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
         self._hasher, self._normalise = hasher, normalise

@@ -201,7 +201,7 @@ class Ledger:
         """From the next decision on, this is the configuration."""
         row = (self.decisions, time.time(), json.dumps(description))
         with self._transaction():
-            self._db.execute("INSERT INTO agents VALUES (?, ?, ?)", row)
+            self._connection.execute("INSERT INTO agents VALUES (?, ?, ?)", row)
 
     @property
     def width(self) -> int | None:
