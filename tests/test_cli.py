@@ -4,8 +4,8 @@ import pytest
 import toy_panels
 from typer.testing import CliRunner
 
-from ensemble_sampling import reproduce as running
 from ensemble_sampling.cli import app
+from ensemble_sampling.paper import reproduce as running
 
 runner = CliRunner()
 

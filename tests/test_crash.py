@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import ensemble_sampling as es
-from ensemble_sampling.store import Ledger
+from ensemble_sampling.decide.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=5)
 KILLS = 32

@@ -8,7 +8,7 @@ from reference import regression
 from sklearn.linear_model import LinearRegression
 
 import ensemble_sampling as es
-from ensemble_sampling import diagnostics, theory
+from ensemble_sampling.study import diagnostics, theory
 
 VALUES = jnp.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [2.0, 2.0, 0.0]])
 

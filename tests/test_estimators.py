@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling.estimators import _due
+from ensemble_sampling.posteriors.estimators import _due
 
 TREE = partial(DecisionTreeRegressor, min_samples_leaf=3)
 MAKERS = {

@@ -13,11 +13,11 @@ import pytest
 import toy_panels
 
 import ensemble_sampling as es
-from ensemble_sampling import reproduce as running
-from ensemble_sampling import results
-from ensemble_sampling.experiments import FIGURES, PANELS, Curves
-from ensemble_sampling.reproduce import reproduce, select
-from ensemble_sampling.simulate import _check
+from ensemble_sampling import files
+from ensemble_sampling.paper import FIGURES, PANELS, Curves
+from ensemble_sampling.paper import reproduce as running
+from ensemble_sampling.paper.reproduce import reproduce, select
+from ensemble_sampling.simulate.execution import check_parts
 
 # Section 5 of the paper: periods, realizations, and the curves of each panel.
 PAPER = {
@@ -44,7 +44,7 @@ def toy(monkeypatch):
 
 def numbers(path):
     """What the results say, but for when and how fast they were made."""
-    return {name: value for name, value in results.read(path).items() if name not in CHANGING}
+    return {name: value for name, value in files.read_json(path).items() if name not in CHANGING}
 
 
 def forbidden(*args, **kwargs):
@@ -70,7 +70,7 @@ def test_every_declared_agent_fits_its_environment(name):
     panel = PANELS[name]
     assert isinstance(panel, Curves)
     for agent in panel.agents:
-        _check(agent, panel.environment)
+        check_parts(agent, panel.environment)
 
 
 def test_no_panel_at_laptop_scale_is_larger_than_published():
@@ -92,7 +92,7 @@ def test_the_cheapest_panel_comes_first():
 
 def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
     reproduce(out=tmp_path, seed=3)
-    curves = results.read(tmp_path / "1a.json")
+    curves = files.read_json(tmp_path / "1a.json")
     assert curves["panel"] == "1a"
     assert curves["environment"]["arms"] == 3
     assert (curves["periods"], curves["realizations"], curves["seed"]) == (20, 30, 3)
@@ -108,7 +108,7 @@ def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
         assert run.regret is not None
         for (first, last), averages in zip(curves["windows"], series["averages"], strict=True):
             np.testing.assert_allclose(averages, run.regret[:, first:last].mean(axis=1), rtol=1e-5)
-    sizes = results.read(tmp_path / "1b.json")
+    sizes = files.read_json(tmp_path / "1b.json")
     for arms, point in zip((2, 3), sizes["points"], strict=True):
         assert point["arms"] == arms
         assert 1 <= point["low"] <= point["members"] <= point["high"]
@@ -135,7 +135,7 @@ def test_other_settings_do_not_silently_replace_results(toy, tmp_path):
     with pytest.raises(ValueError, match=r"(?s)1a\.json holds other results.*seed: 0 -> 1"):
         reproduce(["1a"], seed=1, out=tmp_path)
     reproduce(["1a"], seed=1, out=tmp_path, force=True)
-    assert results.read(tmp_path / "1a.json")["seed"] == 1
+    assert files.read_json(tmp_path / "1a.json")["seed"] == 1
 
 
 def truncate(text):
@@ -169,7 +169,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import toy_panels
-from ensemble_sampling import reproduce as running
+from ensemble_sampling.paper import reproduce as running
 toy_panels.install()
 simulate = running.simulate
 
@@ -208,7 +208,7 @@ def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, mon
     assert len(ran) == 3 - saved, "what was saved before the kill is not run again"
     assert ran["2 models"] > 0, "nor are single chunks"
     reproduce(["1a"], out=tmp_path / "whole")
-    again, whole = (results.read(tmp_path / n / "1a.json") for n in ("killed", "whole"))
+    again, whole = (files.read_json(tmp_path / n / "1a.json") for n in ("killed", "whole"))
     for ours, theirs in zip(again["series"], whole["series"], strict=True):
         assert ours["averages"] == theirs["averages"]
         np.testing.assert_allclose(ours["mean"], theirs["mean"], rtol=2e-7)
@@ -230,7 +230,7 @@ def test_when_one_job_fails_the_others_stop_and_what_is_done_stays(toy, tmp_path
     assert not (tmp_path / "1a.json").exists()
     reproduce(["1a"], out=tmp_path)
     reproduce(["1a"], out=tmp_path / "whole")
-    again, whole = (results.read(f / "1a.json") for f in (tmp_path, tmp_path / "whole"))
+    again, whole = (files.read_json(f / "1a.json") for f in (tmp_path, tmp_path / "whole"))
     assert again["series"] == whole["series"]
 
 

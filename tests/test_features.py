@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.features import Scale, read
+from ensemble_sampling.decide.features import Scale, read
 
 
 def test_scale_is_the_root_mean_square_of_what_is_not_zero():

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ensemble_sampling as es
-from ensemble_sampling import results
+from ensemble_sampling import files
 from ensemble_sampling.cli import app
 
 SETTINGS = ["--arms", "4", "--periods", "60", "--tolerance", "0.1", "--realizations", "300"]
@@ -44,7 +44,7 @@ def test_a_plan_shows_the_curves_of_its_own_ensemble(small):
 
 def test_a_plan_is_saved_as_text_json_and_pictures(small, tmp_path):
     small.save(tmp_path / "plan")
-    saved = results.read(tmp_path / "plan" / "plan.json")
+    saved = files.read_json(tmp_path / "plan" / "plan.json")
     assert saved == json.loads(json.dumps(small.data()))
     assert (saved["members"], saved["tolerance"], saved["periods"]) == (small.members, 0.1, 60)
     assert (tmp_path / "plan" / "plan.txt").read_text(encoding="utf-8") == f"{small}\n"

@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from ensemble_sampling import claims, figures, report, results, sizing, theory
-from ensemble_sampling.claims import CLAIMS, Interval, Verdict
-from ensemble_sampling.experiments import FIGURES, PANELS, Curves, Gaps, Paths
+from ensemble_sampling import files
+from ensemble_sampling.paper import FIGURES, PANELS, Curves, Gaps, Paths, claims, figures, report
+from ensemble_sampling.paper.claims import CLAIMS, Interval, Verdict
+from ensemble_sampling.simulate import numbers
+from ensemble_sampling.study import sizing, theory
 
 REALIZATIONS = 50
 
@@ -54,10 +56,10 @@ def series(label, level, windows, periods, rng):
     return {
         "label": label,
         "agent": {"type": "made up"},
-        "mean": results.numbers(mean),
-        "stderr": results.numbers(stderr),
+        "mean": numbers(mean),
+        "stderr": numbers(stderr),
         "diverged": 0,
-        "averages": results.numbers(np.stack([regret[:, a:b].mean(axis=1) for a, b in windows])),
+        "averages": numbers(np.stack([regret[:, a:b].mean(axis=1) for a, b in windows])),
     }
 
 
@@ -108,7 +110,7 @@ def claimed():
 
 def save(found, folder):
     for name, data in found.items():
-        results.write(folder / f"{name}.json", data)
+        files.write_json(folder / f"{name}.json", data)
 
 
 @pytest.mark.parametrize(

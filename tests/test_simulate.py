@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from jax import Array
 
 import ensemble_sampling as es
-from ensemble_sampling.simulate import Moments, _Checkpoint, _program, realization
+from ensemble_sampling.simulate import Moments, realization
+from ensemble_sampling.simulate.checkpoint import Checkpoint
+from ensemble_sampling.simulate.execution import _program
 
 ARMS, DIM, PERIODS = 6, 3, 60
 
@@ -432,7 +434,7 @@ def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damag
 @pytest.mark.filterwarnings("ignore:.*is damaged")
 def test_no_flipped_bit_of_a_chunk_goes_unnoticed(finished):
     run = json.loads((finished / "run.json").read_text())["run"]
-    store = _Checkpoint(finished, run)
+    store = Checkpoint(finished, run)
     store.begin(5)
     path, good = finished / "chunk-00000.npz", store.load(0)
     data, noticed = path.read_bytes(), 0

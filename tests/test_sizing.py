@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.results import mean_and_error
-from ensemble_sampling.sizing import (
+from ensemble_sampling.simulate import mean_and_error
+from ensemble_sampling.study.sizing import (
     Evaluation,
     FirstMembers,
     _locate,

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.store import Decided, inspect
+from ensemble_sampling.decide.ledger import Decided
+from ensemble_sampling.decide.summary import inspect
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -149,7 +150,7 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path):
             es.Bandit.open(tmp_path, AGENT)
         code = (
             "import sys, ensemble_sampling as es\n"
-            "from ensemble_sampling.store import Ledger, inspect\n"
+            "from ensemble_sampling.decide.ledger import Ledger, inspect\n"
             "from pathlib import Path\n"
             "assert inspect(sys.argv[1]).decisions == 2\n"
             "try: Ledger(Path(sys.argv[1]))\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensemble_sampling import theory
+from ensemble_sampling.study import theory
 
 SIZES = st.integers(1, 1000)
 LOSSES = st.floats(0.01, 10)

@@ -1,8 +1,7 @@
 """A figure small enough to run in a test: one panel of curves, one of sizes."""
 
 import ensemble_sampling as es
-from ensemble_sampling import report, reproduce
-from ensemble_sampling.experiments import Curves, Figure, Sizes
+from ensemble_sampling.paper import Curves, Figure, Sizes, report, reproduce
 
 LEARNER = es.IndependentArms(arms=3)
 CURVES = Curves(

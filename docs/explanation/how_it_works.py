@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import ensemble_sampling as es
-from ensemble_sampling.figures import FONT, STYLES
+from ensemble_sampling.paper.figures import FONT, STYLES
 
 HERE = Path(__file__).parent
 ARMS, LEARNER, WORLD = 50, es.IndependentArms(50), es.GaussianArms(50)

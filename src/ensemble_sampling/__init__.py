@@ -2,7 +2,6 @@
 
 __version__ = "0.1.0"
 
-from . import diagnostics, theory
 from .agents import (
     Annealed,
     Constant,
@@ -12,8 +11,9 @@ from .agents import (
     ThompsonSampling,
     Uniform,
 )
-from .bandit import Bandit, Decision
 from .core import Action, Agent, Environment, Learner, Noise, Posterior, Round
+from .decide.bandit import Bandit, Decision
+from .decide.features import Hasher
 from .environments import (
     GaussianArms,
     LinearBandit,
@@ -21,22 +21,12 @@ from .environments import (
     NetworkBandit,
     NeuronBandit,
 )
-from .estimators import EstimatorEnsemble
-from .features import Hasher
+from .learners.histories import Reservoir, Window
 from .learners.linear import IndependentArms, Linear
-from .learners.network import (
-    MLP,
-    CrossEntropy,
-    GaussianMLP,
-    Network,
-    Reservoir,
-    SquaredError,
-    Window,
-    published_gradient,
-    true_gradient,
-)
+from .learners.losses import CrossEntropy, SquaredError
+from .learners.network import Network
 from .learners.per_action import PerAction
-from .planning import Plan, plan
+from .networks import MLP, GaussianMLP, published_gradient, true_gradient
 from .posteriors.dropout import Dropout
 from .posteriors.ensemble import (
     Bernoulli,
@@ -46,11 +36,14 @@ from .posteriors.ensemble import (
     Rademacher,
     Unperturbed,
 )
+from .posteriors.estimators import EstimatorEnsemble
 from .posteriors.exact import Exact
 from .posteriors.point import Point
 from .rewards import Reward
 from .simulate import Result, simulate
-from .sizing import EnsembleSize, smallest_ensemble
+from .study import diagnostics, theory
+from .study.planning import Plan, plan
+from .study.sizing import EnsembleSize, smallest_ensemble
 
 __all__ = [
     "MLP",

@@ -92,6 +92,18 @@ def covariance_root(name: str, value: Any, dim: int) -> Any:
     return np.linalg.cholesky((value + value.T) / 2)
 
 
+def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[Any, Any]:
+    """(mean, root) of N(mean, cov), from a standard deviation (1 by default) or a covariance."""
+    if std is not None and cov is not None:
+        raise ValueError("give prior_std or prior_cov, not both")
+    if np.ndim(mean) == 0:
+        mean = scalar("prior_mean", mean) * np.ones(dim)
+    mean = array("prior_mean", mean, (dim,))
+    if cov is not None:
+        return mean, covariance_root("prior_cov", cov, dim)
+    return mean, positive("prior_std", 1.0 if std is None else std) * np.eye(dim)
+
+
 def features(value: Any, width: int, rows: int | None = None) -> None:
     """Action features (K, width) in whatever array type they come."""
     shape = tuple(np.shape(value))

@@ -49,8 +49,8 @@ def reproduce(
     ] = True,
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
-    from . import report as reporting
-    from . import reproduce as running
+    from .paper import report as reporting
+    from .paper import reproduce as running
 
     began = time.perf_counter()
     with _told():
@@ -73,7 +73,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A folder with results.", metavar="DIR")],
 ) -> None:
     """Rebuild figures and report from saved results, without running anything."""
-    from . import report as reporting
+    from .paper import report as reporting
 
     with _told():
         typer.echo(str(reporting.build(folder, _warn)))
@@ -85,10 +85,10 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
 ) -> None:
     """How a bandit is doing, also while it is running."""
-    from . import store
+    from .decide import summary
 
     with _told():
-        typer.echo(str(store.inspect(folder, plot)))
+        typer.echo(str(summary.inspect(folder, plot)))
 
 
 @app.command()

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 import types
 from typing import Any
 
@@ -60,7 +61,12 @@ def describe(value: Any) -> Any:
 
 
 def _name(thing: Any) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}"
+    return _public(f"{thing.__module__}.{thing.__qualname__}")
+
+
+def _public(name: str) -> str:
+    """A name of ours without the file it happens to live in: files are moved, records are not."""
+    return re.sub(r"^ensemble_sampling\.(?:[a-z0-9_]+\.)+", "ensemble_sampling.", name)
 
 
 def fingerprint(description: Any) -> str:
@@ -76,4 +82,9 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
             path = f"{where}.{name}" if where else name
             lines += differences(old.get(name), new.get(name), path)
         return lines
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [line for i, (a, b) in pairs for line in differences(a, b, f"{where}[{i}]")]
+    if isinstance(old, str) and isinstance(new, str) and _public(old) == _public(new):
+        return []
     return [] if old == new else [f"{where or 'value'}: {old!r} -> {new!r}"]

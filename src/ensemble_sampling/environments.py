@@ -10,8 +10,7 @@ from jax import Array
 
 from . import checks
 from .core import Action, Key, Round
-from .learners.linear import gaussian_prior
-from .learners.network import GaussianMLP
+from .networks import GaussianMLP
 from .rewards import Reward, checked
 
 
@@ -99,7 +98,7 @@ class LinearBandit(eqx.Module):
         self.dim = checks.size("dim", dim)
         self.arms = checks.size("arms", arms)
         self.noise_std = checks.positive("noise_std", noise_std)
-        self.prior_mean, self.prior_root = gaussian_prior(
+        self.prior_mean, self.prior_root = checks.gaussian_prior(
             self.dim, prior_mean, prior_std, prior_cov
         )
         self.fresh = fresh

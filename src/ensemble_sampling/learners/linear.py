@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from .. import checks
@@ -161,7 +160,9 @@ class Linear(eqx.Module):
     ):
         self.dim = checks.size("dim", dim)
         self.noise_std = checks.positive("noise_std", noise_std)
-        self.prior_mean, self.prior_root = gaussian_prior(dim, prior_mean, prior_std, prior_cov)
+        self.prior_mean, self.prior_root = checks.gaussian_prior(
+            dim, prior_mean, prior_std, prior_cov
+        )
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
         if forgetting is not None:
@@ -238,15 +239,3 @@ class Linear(eqx.Module):
 
     def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
         return Sum.of(member.value + self._spread(key, shared.value))
-
-
-def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[Any, Any]:
-    """(mean, root) of N(mean, cov), from a standard deviation (1 by default) or a covariance."""
-    if std is not None and cov is not None:
-        raise ValueError("give prior_std or prior_cov, not both")
-    if np.ndim(mean) == 0:
-        mean = checks.scalar("prior_mean", mean) * np.ones(dim)
-    mean = checks.array("prior_mean", mean, (dim,))
-    if cov is not None:
-        return mean, checks.covariance_root("prior_cov", cov, dim)
-    return mean, checks.positive("prior_std", 1.0 if std is None else std) * np.eye(dim)

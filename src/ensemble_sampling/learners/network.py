@@ -1,7 +1,7 @@
 """Any Equinox network as a learner: anchored to its prior draw, fed minibatches of its history."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,90 +11,10 @@ from jax import Array
 
 from .. import checks
 from ..core import Action, Key, Noise
+from ..networks import Readout, true_gradient
 from ..rewards import Reward, checked
-
-
-class MLP(eqx.Module):
-    """Layers without biases: leaky ReLU after every layer, but for the last unless `squash`."""
-
-    weights: list[Array]
-    slope: float = eqx.field(static=True, default=0.01)
-    squash: bool = eqx.field(static=True, default=False)
-
-    def __call__(self, x: Array) -> Array:
-        for i, w in enumerate(self.weights):
-            x = w @ x
-            if self.squash or i < len(self.weights) - 1:
-                x = jax.nn.leaky_relu(x, self.slope)
-        return x
-
-    def masked(self, x: Array, key: Key, rate: Array | float, readout: "Readout") -> Array:
-        """The same with each hidden unit left out with probability `rate`, without rescaling."""
-        *hidden, last = self.weights
-        if not hidden:
-            raise ValueError("dropout leaves out hidden units, and this network has none")
-        mask = jnp.ones_like(x)
-        for i, w in enumerate(hidden):
-            x = jax.nn.leaky_relu(w @ (x * mask), self.slope)
-            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate, x.shape)
-            mask = keep.astype(x.dtype)
-        return readout(last, x, mask)
-
-
-Readout = Callable[[Array, Array, Array], Array]
-
-
-def true_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
-    """The output layer on masked units."""
-    return weights @ (hidden * mask)
-
-
-def published_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
-    """The same value, but the output weights learn from the unmasked units.
-
-    So did the code behind the published dropout curves (Figure 3c); kept to reproduce them.
-    """
-    still = jax.lax.stop_gradient
-    learning = weights @ still(hidden)
-    return still(weights) @ (hidden * mask) + learning - still(learning)
-
-
-class GaussianMLP(eqx.Module):
-    """Draws an `MLP` with independent N(0, prior_std^2) weights, the paper's prior.
-
-    `hidden=()` with `squash` is the single neuron, `hidden=(50,)` the two-layer network.
-    """
-
-    dim: int = eqx.field(static=True)
-    hidden: tuple[int, ...] = eqx.field(static=True)
-    outputs: int | None = eqx.field(static=True, default=None)
-    prior_std: float = 1.0
-    slope: float = eqx.field(static=True, default=0.01)
-    squash: bool = eqx.field(static=True, default=False)
-
-    def __check_init__(self) -> None:
-        checks.size("dim", self.dim)
-        if not isinstance(self.hidden, tuple):
-            raise TypeError(f"hidden must be a tuple of widths such as (50,), got {self.hidden!r}")
-        for width in self.hidden:
-            checks.size("hidden", width)
-        checks.positive("prior_std", self.prior_std)
-        checks.scalar("slope", self.slope, low=0.0, high=1.0)
-
-    def __call__(self, key: Key) -> MLP:
-        return self._draw(key, self.prior_std)
-
-    def center(self, key: Key) -> MLP:
-        """Near zero, where the paper starts epsilon-greedy and dropout."""
-        return self._draw(key, 0.01)
-
-    def _draw(self, key: Key, std: Array | float) -> MLP:
-        last = () if self.outputs is None else (self.outputs,)
-        widths = [(self.dim,), *((h,) for h in self.hidden), last]
-        keys = jax.random.split(key, len(widths) - 1)
-        draw = lambda k, fan_in, fan_out: std * jax.random.normal(k, fan_out + fan_in)  # noqa: E731
-        layers = [draw(k, a, b) for k, a, b in zip(keys, widths, widths[1:], strict=False)]
-        return MLP(layers, self.slope, self.squash)
+from .histories import History, Reservoir, Window
+from .losses import Loss, SquaredError
 
 
 class _Draw(eqx.Module):
@@ -108,75 +28,6 @@ class _Draw(eqx.Module):
 
 def _is_configuration(make: Any) -> bool:
     return isinstance(make, eqx.Module)
-
-
-class Loss(Protocol):
-    """How an output is compared with a target, as twice a negative log-likelihood."""
-
-    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array: ...
-
-    def mean(self, output: Array) -> Array:
-        """The expected outcome of an output."""
-        ...
-
-
-class SquaredError(eqx.Module):
-    """(target - output)^2 / noise_std^2, the paper's."""
-
-    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
-        return jnp.sum((target - output) ** 2) / noise_std**2
-
-    def mean(self, output: Array) -> Array:
-        return output
-
-
-class CrossEntropy(eqx.Module):
-    """2 (log(1 + e^output) - target output): a 0/1 outcome with a logistic output.
-
-    The loss is linear in the target, so a target plus Gaussian noise is still a proper convex
-    problem: the perturbation of Kveton et al. (2020), Randomized Exploration in Generalized
-    Linear Bandits. With noise_std = sqrt(p (1 - p)) it spreads the members like the Laplace
-    approximation; 1/2, the most a 0/1 outcome can vary, never spreads them too little.
-    """
-
-    def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
-        return 2 * jnp.sum(jax.nn.softplus(output) - target * output)
-
-    def mean(self, output: Array) -> Array:
-        return jax.nn.sigmoid(output)
-
-
-class Window(eqx.Module):
-    """Keep the newest observations: the model forgets what is older, and follows drift."""
-
-    def slot(self, key: Key, count: Array, capacity: int) -> tuple[Array, Array]:
-        """Where observation number `count` goes, and whether it is kept."""
-        return count % capacity, jnp.array(True)
-
-    def effective(self, count: Array, capacity: int) -> Array:
-        """How many observations the prior is weighed against: those still held."""
-        return jnp.minimum(count, capacity)
-
-
-class Reservoir(eqx.Module):
-    """Keep a uniform sample of all observations ever made: nothing is forgotten, only thinned."""
-
-    def slot(self, key: Key, count: Array, capacity: int) -> tuple[Array, Array]:
-        drawn = jax.random.randint(key, (), 0, jnp.maximum(count, 1) + 1)
-        slot = jnp.where(count < capacity, count, drawn)
-        return jnp.minimum(slot, capacity - 1), slot < capacity
-
-    def effective(self, count: Array, capacity: int) -> Array:
-        return count
-
-
-class History(NamedTuple):
-    """What was seen, stored once for all members."""
-
-    features: Array
-    outcomes: Array
-    chosen: Array | None
-    seen: Array
 
 
 class Member(NamedTuple):

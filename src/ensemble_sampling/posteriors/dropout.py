@@ -9,7 +9,8 @@ from jax import Array
 
 from .. import checks
 from ..core import Action, Key, Model, Noise
-from ..learners.network import Network, Readout, true_gradient
+from ..learners.network import Network
+from ..networks import Readout, true_gradient
 
 
 class Dropout(eqx.Module):

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from . import checks
-from .agents import greedy, shares
-from .core import Action, Key
+from .. import checks
+from ..agents import greedy, shares
+from ..core import Action, Key
 
 WAVES = 64  # random cosines in a prior function: enough to be close to a Gaussian process
 

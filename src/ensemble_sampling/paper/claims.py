@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from .experiments import PANELS, Curves
+from . import PANELS, Curves
 
 Results = Mapping[str, Mapping[str, Any]]
 """Panel name -> what its results file says."""

@@ -19,14 +19,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import __version__, checks, results
-from .config import describe, differences, fingerprint
-from .core import Agent
-from .diagnostics import trajectory
-from .experiments import FIGURES, PANELS, Curves, Panel, Paths, Sizes
-from .posteriors.ensemble import Ensemble
-from .simulate import Progress, simulate
-from .sizing import EXPLORE, smallest_ensemble
+from .. import __version__, checks
+from ..config import describe, differences, fingerprint
+from ..core import Agent
+from ..files import Damaged, read_json, write_json
+from ..posteriors.ensemble import Ensemble
+from ..simulate import Progress, numbers, simulate
+from ..study.diagnostics import trajectory
+from ..study.sizing import EXPLORE, smallest_ensemble
+from . import FIGURES, PANELS, Curves, Panel, Paths, Sizes
 
 Say = Callable[[str], None]
 
@@ -172,8 +173,8 @@ class _Plan:
         if not path.exists():
             return None
         try:
-            return results.read(path)
-        except results.Damaged as error:
+            return read_json(path)
+        except Damaged as error:
             self.say(f"{error}; it is computed again")
             return None
 
@@ -193,7 +194,7 @@ class _Plan:
             self.began = self.began or began
             entry = {**job.item, **job.run(checkpoint, progress)}
             saved = {"entry": entry, "earlier": False, "seconds": time.perf_counter() - began}
-            results.write(path, {**saved, "earlier": True})
+            write_json(path, {**saved, "earlier": True})
             shutil.rmtree(checkpoint, ignore_errors=True)
         with self.lock:
             self.done[job.label] = saved
@@ -213,7 +214,7 @@ class _Plan:
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         entries = [self.done[job.label]["entry"] for job in self.jobs]
-        results.write(self.path, {**self.header, **about, self.entries: entries})
+        write_json(self.path, {**self.header, **about, self.entries: entries})
         shutil.rmtree(self.unfinished, ignore_errors=True)
         with suppress(OSError):  # other panels may still be on their way
             self.unfinished.parent.rmdir()
@@ -245,10 +246,10 @@ def _curves(panel: Curves, realizations: int, seed: int) -> tuple[dict[str, Any]
         assert result.regret is not None
         averages = [result.regret[:, a:b].mean(axis=1, dtype=np.float64) for a, b in panel.windows]
         return {
-            "mean": results.numbers(result.mean),
-            "stderr": results.numbers(result.stderr),
+            "mean": numbers(result.mean),
+            "stderr": numbers(result.stderr),
             "diverged": result.diverged,
-            "averages": results.numbers(np.stack(averages)),
+            "averages": numbers(np.stack(averages)),
         }
 
     sizes = [_state_size(agent) for agent in panel.agents]
@@ -344,8 +345,8 @@ def _paths(panel: Paths, realizations: int, seed: int) -> tuple[dict[str, Any], 
             progress=progress,
         )
         names = ("kl", "kl_stderr", "tv", "tv_stderr", "distinct")
-        numbers = {name: results.numbers(getattr(path, name)) for name in names}
-        return {"label": path.label, "after": path.periods.tolist(), **numbers}
+        found = {name: numbers(getattr(path, name)) for name in names}
+        return {"label": path.label, "after": path.periods.tolist(), **found}
 
     jobs = [
         Job(

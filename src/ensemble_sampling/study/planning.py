@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import checks, results, theory
-from .agents import EnsembleSampling
-from .config import describe
-from .core import Action, Agent, ConjugateLearner, Environment
-from .simulate import Progress, Result
+from .. import checks
+from ..agents import EnsembleSampling
+from ..config import describe
+from ..core import Action, Agent, ConjugateLearner, Environment
+from ..files import write_json
+from ..simulate import Progress, Result, numbers
+from . import theory
 from .sizing import EnsembleSize, Runs, affordable, search
 
 
@@ -90,8 +92,8 @@ class Plan:
             "curves": [
                 {
                     "label": c.label,
-                    "mean": results.numbers(c.mean),
-                    "stderr": results.numbers(c.stderr),
+                    "mean": numbers(c.mean),
+                    "stderr": numbers(c.stderr),
                 }
                 for c in self.curves
             ],
@@ -103,7 +105,7 @@ class Plan:
         from . import plan_figure  # drawing takes its time to import
 
         folder = Path(folder)
-        results.write(folder / "plan.json", self.data())
+        write_json(folder / "plan.json", self.data())
         (folder / "plan.txt").write_text(f"{self}\n", encoding="utf-8")
         plan_figure.save(self, folder)
         return folder

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import figures, results
+from ..files import Damaged, read_json
+from ..simulate import mean_and_error
+from . import FIGURES, PANELS, Curves, Figure, Gaps, Panel, Paths, Sizes, figures
 from .claims import CLAIMS, Claim, Results, Unavailable
-from .experiments import FIGURES, PANELS, Curves, Figure, Gaps, Panel, Paths, Sizes
 
 DEVIATIONS = """\
 - **The theorem is withdrawn.** The authors withdrew the paper's regret bound (Theorem 3): its proof
@@ -52,8 +53,8 @@ def load(folder: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
         if not path.exists():
             continue
         try:
-            found[name] = results.read(path)
-        except results.Damaged as error:
+            found[name] = read_json(path)
+        except Damaged as error:
             say(f"{error}; the report leaves it out")
     return found
 
@@ -157,7 +158,7 @@ def _figure(figure: Figure, found: Results) -> list[str]:
 
 def _averages(series: dict[str, Any], position: int) -> tuple[float, float]:
     """Mean and standard error of a window's average."""
-    return results.mean_and_error(series["averages"][position])
+    return mean_and_error(series["averages"][position])
 
 
 def _curves(panel: Curves, data: Any) -> list[str]:

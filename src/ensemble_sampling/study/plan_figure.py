@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figures import FONT, STYLES
+from ..paper.figures import FONT, STYLES
 from .planning import Plan
 from .sizing import CONFIDENT
 

@@ -13,7 +13,7 @@ Abbasi-Yadkori, Pál & Szepesvári (2011), Improved Algorithms for Linear Stocha
 import math
 from typing import NamedTuple
 
-from . import checks
+from .. import checks
 
 
 def withdrawn_theorem_3_members(arms: int, periods: int, epsilon: float) -> int:

@@ -1,37 +1,21 @@
-"""The durable ledger behind a Bandit: every decision and outcome, and snapshots of the state.
+"""The durable ledger behind a Bandit: every decision and outcome, in order, in SQLite."""
 
-The ledger (SQLite, one folder) is the truth; a snapshot is a cache of what replaying it gives.
-"""
-
-import hashlib
 import json
-import os
 import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from .features import precision
-from .files import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMAT = 1
-SNAPSHOT = "state.safetensors"
 RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -256,6 +240,14 @@ class Ledger:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
         return self._read("WHERE sequence > ? ORDER BY sequence", after)
 
+    def latest(self, count: int) -> Iterator[Decided]:
+        """The last `count` decisions."""
+        return self._read("WHERE number >= ? ORDER BY number", self.decisions - count)
+
+    def ask(self, query: str) -> Any:
+        """The one value a query gives."""
+        return self._db.execute(query).fetchone()[0]
+
     def all(self) -> Iterator[Decided]:
         return self._read("ORDER BY number")
 
@@ -297,115 +289,11 @@ class Ledger:
             "expired": [row.expired for row in rows],
         }
 
-    def summary(self, diverged: int = 0, recent: int = 100) -> "Summary":
-        one = lambda query: self._db.execute(query).fetchone()[0]  # noqa: E731
-        oldest = (
-            "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
-            "WHERE sequence IS NULL"
-        )
-        last = f"SELECT avg(reward) FROM outcomes WHERE sequence > {self.outcomes - recent}"
-        rows = self._read("WHERE number >= ?", self.decisions - recent)
-        agreement = [float(row.probabilities @ row.probabilities) for row in rows]
-        return Summary(
-            decisions=self.decisions,
-            outcomes=self.outcomes,
-            expired=one("SELECT count(*) FROM outcomes WHERE expired"),
-            pending=self.decisions - self.outcomes,
-            waiting=None if (first := one(oldest)) is None else time.time() - first,
-            reward=one("SELECT avg(reward) FROM outcomes"),
-            recent_reward=one(last),
-            agreement=float(np.mean(agreement)) if agreement else None,
-            diverged=diverged,
-            recent=recent,
-        )
-
-    def plot(self, window: int = 100) -> "Figure":
-        """Reward, agreement and waiting outcomes over the decisions made."""
-        from matplotlib.figure import Figure  # slow to import, and seldom needed
-
-        rows = list(self.all())
-        figure = Figure(figsize=(7, 6), layout="constrained")
-        axes = figure.subplots(3, sharex=True)
-        known = [(row.number, row.reward) for row in rows if row.reward is not None]
-        agreement = [(row.number, float(row.probabilities @ row.probabilities)) for row in rows]
-        for axis, points, label in zip(
-            axes, (known, agreement), ("reward", "agreement"), strict=False
-        ):
-            if points:
-                number, value = np.array(points).T
-                axis.plot(number, _trailing_mean(value, window))
-            axis.set_ylabel(f"{label}\n(mean of {window})")
-        times = np.array([row.time for row in rows])
-        arrived = np.sort([row.learned for row in rows if row.learned is not None])
-        pending = np.arange(1, len(rows) + 1) - np.searchsorted(arrived, times, side="right")
-        axes[2].plot(pending)
-        axes[2].set_ylabel("outcomes\nwaited for")
-        axes[2].set_xlabel("decisions")
-        return figure
-
     def close(self) -> None:
         self.closed = True
         for connection in (getattr(self, "_connection", None), self._lock):
             if connection is not None:
                 connection.close()
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a bandit is doing; printing it is meant for people.
-
-    agreement: how likely two members (or two draws) are to choose alike, over recent decisions.
-    waiting: the age in seconds of the oldest decision without an outcome.
-    diverged: how often a member had to be put back to its start.
-    """
-
-    decisions: int
-    outcomes: int
-    expired: int
-    pending: int
-    waiting: float | None
-    reward: float | None
-    recent_reward: float | None
-    agreement: float | None
-    diverged: int
-    recent: int
-
-    def __str__(self) -> str:
-        show = lambda value: "none yet" if value is None else f"{value:.4g}"  # noqa: E731
-        age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
-        return "\n".join(
-            [
-                f"decisions  {self.decisions}",
-                f"outcomes   {self.outcomes}, of which {self.expired} expired",
-                f"pending    {self.pending}{age}",
-                f"reward     {show(self.reward)}, over the last {self.recent} outcomes "
-                f"{show(self.recent_reward)}",
-                f"agreement  {show(self.agreement)} over the last {self.recent} decisions "
-                "(1: members all choose alike)",
-                f"diverged   {self.diverged} times",
-            ]
-        )
-
-
-def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - window, 0)
-    return (total[end] - total[start]) / (end - start)
-
-
-def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None = None) -> Summary:
-    """The summary of the bandit in a folder, also while another process runs it.
-
-    `plot` names a file for a figure of it, in any format Matplotlib writes.
-    """
-    ledger = Ledger(Path(folder), write=False)
-    try:
-        if plot is not None:
-            ledger.plot().savefig(plot)
-        return ledger.summary(snapshot_diverged(Path(folder) / SNAPSHOT))
-    finally:
-        ledger.close()
 
 
 def _connect(folder: Path | None, write: bool) -> sqlite3.Connection:
@@ -437,92 +325,3 @@ def _lock(folder: Path) -> sqlite3.Connection:
             "another process has it open for writing; one process writes at a time"
         ) from error
     return lock
-
-
-class Snapshot(NamedTuple):
-    """The state after the first `sequence` outcomes of the ledger `ledger`."""
-
-    state: Any
-    ledger: str
-    sequence: int
-    description: Any
-    diverged: int
-
-
-def save_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write it atomically, with a checksum over everything in it."""
-    tensors = {name: _numbers(leaf) for name, leaf in _named(snapshot.state).items()}
-    about = {
-        "ledger": snapshot.ledger,
-        "sequence": str(snapshot.sequence),
-        "description": json.dumps(snapshot.description),
-        "diverged": str(snapshot.diverged),
-    }
-    content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
-    write_atomically(path, lambda file: file.write(content))
-
-
-def load_snapshot(path: Path, like: Any) -> Snapshot:
-    """Read a snapshot into a state shaped like `like`, or say what is wrong with it."""
-    tensors, about = _read_snapshot(path)
-    wanted = {name: _numbers(leaf) for name, leaf in _named(like).items()}
-    shape = lambda arrays: {name: (a.shape, a.dtype) for name, a in arrays.items()}  # noqa: E731
-    if shape(tensors) != shape(wanted):
-        raise _damaged(path, "its arrays are not those of this agent's state")
-    leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
-    state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    description = json.loads(about["description"])
-    return Snapshot(
-        state, about["ledger"], int(about["sequence"]), description, int(about["diverged"])
-    )
-
-
-def snapshot_diverged(path: Path) -> int:
-    """How often members had been put back when the snapshot was taken."""
-    return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
-
-
-def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    try:
-        with safe_open(path, "numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-    if about.pop("checksum", None) != _checksum(tensors, about):
-        raise _damaged(path, "its checksum does not fit its contents")
-    return tensors, about
-
-
-def _damaged(path: Path, why: str) -> ValueError:
-    return ValueError(
-        f"the snapshot {path} is damaged ({why}); "
-        "delete it, and the state is rebuilt from the ledger beside it"
-    )
-
-
-def _checksum(tensors: dict[str, np.ndarray], about: dict[str, str]) -> str:
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(tensors):
-        array = tensors[name]
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _named(state: Any) -> dict[str, Any]:
-    """The arrays of a state by their path in it."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path) or "state": leaf for path, leaf in leaves}
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _numbers(leaf: Any) -> np.ndarray:
-    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
-
-
-def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)

@@ -12,13 +12,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from . import checks
-from .agents import ThompsonSampling
-from .core import Action, ConjugateLearner, Environment, Key, Model
-from .posteriors.ensemble import Ensemble
-from .posteriors.exact import Exact
-from .results import mean_and_error
-from .simulate import Progress, Result, chunk_size, footprint, memory, simulate
+from .. import checks
+from ..agents import ThompsonSampling
+from ..core import Action, ConjugateLearner, Environment, Key, Model
+from ..posteriors.ensemble import Ensemble
+from ..posteriors.exact import Exact
+from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""

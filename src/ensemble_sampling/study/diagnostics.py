@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from . import checks
-from .agents import ThompsonSampling, Uniform, shares
-from .core import Action, Environment, Key, Posterior
-from .estimators import EstimatorEnsemble
-from .learners.network import Member
-from .posteriors.ensemble import Ensemble
-from .posteriors.exact import Exact
-from .simulate import Event, Progress, simulate
+from .. import checks
+from ..agents import ThompsonSampling, Uniform, shares
+from ..core import Action, Environment, Key, Posterior
+from ..learners.network import Member
+from ..posteriors.ensemble import Ensemble
+from ..posteriors.estimators import EstimatorEnsemble
+from ..posteriors.exact import Exact
+from ..simulate import Event, Progress, simulate
 
 
 class View(NamedTuple):

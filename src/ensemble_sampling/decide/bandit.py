@@ -16,20 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from . import checks
-from .config import as_array, describe, differences
-from .core import Action, Agent, Key
+from .. import checks
+from ..config import as_array, describe, differences
+from ..core import Action, Agent, Key
 from .features import LARGEST, Hasher, Scale, names_of, numbers, precision, read
-from .store import (
-    SNAPSHOT,
-    Decided,
-    Ledger,
-    Observed,
-    Snapshot,
-    Summary,
-    load_snapshot,
-    save_snapshot,
-)
+from .ledger import Decided, Ledger, Observed
+from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
+from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -527,12 +520,12 @@ class Bandit:
     def summary(self) -> Summary:
         """How it is doing, for people: `print(bandit.summary())`."""
         with self._mutex:
-            return self._ledger.summary(self._diverged())
+            return summarize(self._ledger, self._diverged())
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
         with self._mutex:
-            return self._ledger.plot()
+            return draw(self._ledger)
 
     def save(self) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""

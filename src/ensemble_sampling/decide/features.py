@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from . import checks
+from .. import checks
 
 LARGEST = 1e18  # its square, which the scale needs, still fits a 32-bit float
 

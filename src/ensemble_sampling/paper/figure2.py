@@ -2,7 +2,8 @@
 
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy
 from ..environments import NeuronBandit
-from ..learners.network import GaussianMLP, Network
+from ..learners.network import Network
+from ..networks import GaussianMLP
 from .declare import Curves, Figure
 
 PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0

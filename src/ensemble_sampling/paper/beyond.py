@@ -7,8 +7,8 @@ from ..environments import GaussianArms, LinearBandit
 from ..learners.linear import IndependentArms, Linear
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..sizing import FirstMembers
-from ..theory import added_loss
+from ..study.sizing import FirstMembers
+from ..study.theory import added_loss
 from .declare import Figure, Gaps, Paths
 
 DIVERGENCE = Paths(

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy, ThompsonSampling
 from ..core import Agent
 from ..environments import NetworkBandit
-from ..learners.network import GaussianMLP, Network, published_gradient
+from ..learners.network import Network
+from ..networks import GaussianMLP, published_gradient
 from ..posteriors.dropout import Dropout
 from .declare import Curves, Figure
 

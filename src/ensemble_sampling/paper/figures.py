@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from .experiments import Curves, Figure, Gaps, Paths, Sizes
-from .results import mean_and_error
+from ..simulate import mean_and_error
+from . import Curves, Figure, Gaps, Paths, Sizes
 
 # Okabe and Ito's colours, told apart by colour-blind readers, with a mark for greyscale.
 STYLES = (

@@ -1,0 +1,214 @@
+"""The agents of bandit_quality.py: ours with its one configuration, each peer with two settings.
+
+In a table an agent has choose(context) -> index and learn(reward); among late clicks it has
+choose(items, user) -> (ticket, name) and learn_many([(ticket, reward), ...]). Packages are imported
+when an agent is made, so that whoever lacks one can run the others.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+
+class Uniform:
+    def __init__(self, actions: int, seed: int):
+        self.rng, self.actions = np.random.default_rng(seed), actions
+
+    def choose(self, context: np.ndarray) -> int:
+        return int(self.rng.integers(self.actions))
+
+    def learn(self, reward: float) -> None:
+        pass
+
+
+class LateUniform:
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+
+    def choose(self, items: dict[str, dict], user: dict) -> tuple[Any, str]:
+        return None, list(items)[self.rng.integers(len(items))]
+
+    def learn_many(self, outcomes: Iterable[tuple[Any, float]]) -> None:
+        pass
+
+
+class Ours:
+    def __init__(self, actions: int, seed: int):
+        import ensemble_sampling as es
+
+        self.bandit = es.Bandit(actions=list(range(actions)), seed=seed)  # pyright: ignore[reportCallIssue]
+
+    def choose(self, context: np.ndarray) -> int:
+        self.decision = self.bandit.choose(context=context)
+        return self.decision.action
+
+    def learn(self, reward: float) -> None:
+        self.bandit.learn(self.decision.id, reward)
+
+
+class LateOurs:
+    def __init__(self, seed: int):
+        import ensemble_sampling as es
+
+        self.bandit = es.Bandit(seed=seed)  # pyright: ignore[reportCallIssue]
+
+    def choose(self, items: dict[str, dict], user: dict) -> tuple[Any, str]:
+        decision = self.bandit.choose(items, context=user)
+        return decision.id, decision.action
+
+    def learn_many(self, outcomes: Iterable[tuple[Any, float]]) -> None:
+        self.bandit.learn_many(outcomes)
+
+
+class MabWiser:
+    """One ridge regression per action, on the context and a constant, which it does not add."""
+
+    def __init__(self, actions: int, seed: int, policy: str, **options: Any):
+        from mabwiser.mab import MAB, LearningPolicy  # pyright: ignore[reportMissingImports]
+
+        learning = getattr(LearningPolicy, policy)(**options)
+        self.mab = MAB(arms=list(range(actions)), learning_policy=learning, seed=seed)
+        self.first: int | None = int(np.random.default_rng(seed).integers(actions))
+
+    def choose(self, context: np.ndarray) -> int:
+        self.context = np.append(context, 1.0)[None]
+        self.index = self.mab.predict(self.context) if self.first is None else self.first
+        return self.index
+
+    def learn(self, reward: float) -> None:
+        # It refuses to choose before it has seen an outcome: the first action is drawn here.
+        learn = self.mab.partial_fit if self.first is None else self.mab.fit
+        learn([self.index], [reward], self.context)
+        self.first = None
+
+
+class BayesianBandits:
+    """Thompson sampling with one regression per action, on the context and a constant."""
+
+    def __init__(self, actions: int, seed: int, regressor: str, **options: Any):
+        import bayesianbandits as bb  # pyright: ignore[reportMissingImports]
+
+        make = getattr(bb, regressor)
+        arms = [bb.Arm(k, learner=make(**options)) for k in range(actions)]
+        self.agent = bb.ContextualAgent(arms, bb.ThompsonSampling(), random_seed=seed)
+
+    def choose(self, context: np.ndarray) -> int:
+        self.context = np.append(context, 1.0)[None]
+        [index] = self.agent.pull(self.context)
+        return index
+
+    def learn(self, reward: float) -> None:
+        self.agent.update(self.context, np.array([reward]))
+
+
+class VowpalWabbit:
+    """Costs are negative rewards; the action is drawn from the probabilities it answers."""
+
+    def __init__(self, seed: int, options: str):
+        from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
+
+        self.vw = Workspace(f"--cb_explore_adf --quiet --random_seed {seed} {options}")
+        self.rng = np.random.default_rng(seed)
+
+    def draw(self, lines: list[str]) -> tuple[int, float]:
+        shares = np.asarray(self.vw.predict(lines))
+        index = int(self.rng.choice(len(shares), p=shares / shares.sum()))
+        return index, shares[index]
+
+    def train(self, lines: list[str], index: int, share: float, reward: float) -> None:
+        labelled = list(lines)
+        labelled[index + 1] = f"0:{-reward}:{share} {lines[index + 1]}"
+        self.vw.learn(labelled)
+
+
+class TableVowpalWabbit(VowpalWabbit):
+    def __init__(self, actions: int, seed: int, options: str):
+        super().__init__(seed, f"-q CA {options}")
+        self.actions = [f"|A a{k}" for k in range(actions)]
+
+    def choose(self, context: np.ndarray) -> int:
+        shared = "shared |C " + " ".join(f"{i}:{v:.6g}" for i, v in enumerate(context))
+        self.lines = [shared, *self.actions]
+        self.index, self.share = self.draw(self.lines)
+        return self.index
+
+    def learn(self, reward: float) -> None:
+        self.train(self.lines, self.index, self.share, reward)
+
+
+def _words(described: dict[str, Any]) -> str:
+    return " ".join(
+        f"{key}:{value:.6g}" if type(value) in (int, float) else f"{key}={value}"
+        for key, value in described.items()
+    )
+
+
+class LateVowpalWabbit(VowpalWabbit):
+    """Every item also has its name as a feature, in a namespace that is not crossed with users."""
+
+    def __init__(self, seed: int, options: str):
+        super().__init__(seed, f"-q UI {options}")
+
+    def choose(self, items: dict[str, dict], user: dict) -> tuple[Any, str]:
+        names = list(items)
+        lines = [f"shared |U {_words(user)}"]
+        lines += [f"|I {_words(items[n])} |N {n.replace(' ', '_')}" for n in names]
+        index, share = self.draw(lines)
+        return (lines, index, share), names[index]
+
+    def learn_many(self, outcomes: Iterable[tuple[Any, float]]) -> None:
+        for ticket, reward in outcomes:
+            self.train(*ticket, reward)
+
+
+@dataclass
+class Agent:
+    """How to make an agent with each of its settings, in tables and among late clicks."""
+
+    package: str
+    table: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    late: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def missing(self) -> str | None:
+        """What to do where the package is not there."""
+        if not self.package or find_spec(self.package.replace("-", "_")):
+            return None
+        return f"pip install {self.package}"
+
+
+def _mabwiser(policy: str, **tuned: Any) -> Agent:
+    settings = {"default": partial(MabWiser, policy=policy)}
+    settings["tuned"] = partial(MabWiser, policy=policy, **tuned)
+    return Agent("mabwiser", settings)
+
+
+def _bayesianbandits(regressor: str, **tuned: Any) -> Agent:
+    settings = {"default": partial(BayesianBandits, regressor=regressor)}
+    settings["tuned"] = partial(BayesianBandits, regressor=regressor, **tuned)
+    return Agent("bayesianbandits", settings)
+
+
+def _vw(default: str, table: str | None, late: str) -> Agent:
+    return Agent(
+        "vowpalwabbit",
+        {k: partial(TableVowpalWabbit, options=o) for k, o in (("default", default), ("tuned", table)) if o},
+        {k: partial(LateVowpalWabbit, options=o) for k, o in (("default", default), ("tuned", late))},
+    )
+
+
+OURS = "ours"
+AGENTS = {
+    OURS: Agent("ensemble-sampling", {"default": Ours}, {"default": LateOurs}),
+    "mabwiser-lints": _mabwiser("LinTS", alpha=0.1),
+    "mabwiser-linucb": _mabwiser("LinUCB", alpha=0.25),
+    "vw-squarecb": _vw("--squarecb", "--squarecb --gamma_scale 1000", "--squarecb --gamma_scale 1000"),
+    "vw-bag": _vw("--bag 5", "--bag 10 -l 1", "--bag 10 -l 1"),
+    "vw-cover": _vw("--cover 3", None, "--cover 10"),
+    "bb-nig": _bayesianbandits("NormalInverseGammaRegressor", a=1.0, b=0.01),
+    "bb-eb": _bayesianbandits("EmpiricalBayesNormalRegressor", alpha=1.0, beta=10.0),
+    "uniform": Agent("", {"default": Uniform}, {"default": LateUniform}),
+}

@@ -1,0 +1,1 @@
+"""Real decisions: bandit, offers, ledger, snapshots, summaries."""

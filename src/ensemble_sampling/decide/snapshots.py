@@ -1,0 +1,105 @@
+"""The state of a bandit on disk: a cache of what replaying its ledger gives."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from ..files import write_atomically
+
+SNAPSHOT = "state.safetensors"
+
+
+class Snapshot(NamedTuple):
+    """The state after the first `sequence` outcomes of the ledger `ledger`."""
+
+    state: Any
+    ledger: str
+    sequence: int
+    description: Any
+    diverged: int
+
+
+def save_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Write it atomically, with a checksum over everything in it."""
+    tensors = {name: _numbers(leaf) for name, leaf in _named(snapshot.state).items()}
+    about = {
+        "ledger": snapshot.ledger,
+        "sequence": str(snapshot.sequence),
+        "description": json.dumps(snapshot.description),
+        "diverged": str(snapshot.diverged),
+    }
+    content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
+    write_atomically(path, lambda file: file.write(content))
+
+
+def load_snapshot(path: Path, like: Any) -> Snapshot:
+    """Read a snapshot into a state shaped like `like`, or say what is wrong with it."""
+    tensors, about = _read_snapshot(path)
+    wanted = {name: _numbers(leaf) for name, leaf in _named(like).items()}
+    shape = lambda arrays: {name: (a.shape, a.dtype) for name, a in arrays.items()}  # noqa: E731
+    if shape(tensors) != shape(wanted):
+        raise _damaged(path, "its arrays are not those of this agent's state")
+    leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
+    state = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    description = json.loads(about["description"])
+    return Snapshot(
+        state, about["ledger"], int(about["sequence"]), description, int(about["diverged"])
+    )
+
+
+def snapshot_diverged(path: Path) -> int:
+    """How often members had been put back when the snapshot was taken."""
+    return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
+
+
+def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    try:
+        with safe_open(path, "numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    if about.pop("checksum", None) != _checksum(tensors, about):
+        raise _damaged(path, "its checksum does not fit its contents")
+    return tensors, about
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"the snapshot {path} is damaged ({why}); "
+        "delete it, and the state is rebuilt from the ledger beside it"
+    )
+
+
+def _checksum(tensors: dict[str, np.ndarray], about: dict[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _named(state: Any) -> dict[str, Any]:
+    """The arrays of a state by their path in it."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path) or "state": leaf for path, leaf in leaves}
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _numbers(leaf: Any) -> np.ndarray:
+    return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
+
+
+def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)

@@ -1,0 +1,203 @@
+"""Where realizations run: chunks that fit in memory, compiled once, on all devices or cores."""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from .. import checks
+from ..config import as_array
+from ..core import Action, Agent, Environment, Key
+from .loop import on_host, realization
+
+_TURN = Lock()
+
+
+def device_turn() -> AbstractContextManager[Any]:
+    """A turn on the accelerator, which chunks are sized to fill; other threads go on compiling."""
+    return nullcontext() if jax.default_backend() == "cpu" else _TURN
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_at_a_time() -> int:
+    """Calls at a time: a device runs one after the other, CPU cores side by side."""
+    return 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
+
+
+def check_parts(agent: Agent, environment: Environment) -> int:
+    """Let parts that do not fit fail here, with a word on why; -> arms."""
+    checks.part("agent", agent, "init", "act", "update")
+    checks.part("environment", environment, "init", "offer", "outcome")
+    for leaf in jax.tree.leaves((agent, environment)):
+        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | Array):
+            raise TypeError(
+                "a setting that is not a number must be a static field, "
+                f"eqx.field(static=True), got {leaf!r}"
+            )
+
+    return _traced(_outline(agent, environment))
+
+
+def footprint(agent: Agent, environment: Environment, periods: int) -> int:
+    """Roughly how many bytes one realization takes while it runs."""
+    # The state is held about four times over: carry, its update, and what a period computes.
+    return 4 * _held(_outline(agent, environment)) + 8 * periods
+
+
+class _Outline(NamedTuple):
+    """All that a compiled program depends on, for settings stay free."""
+
+    structure: Any
+    shapes: tuple[tuple[tuple[int, ...], Any], ...]
+    x64: bool
+
+    def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
+        """The shapes of the settings, and of a key."""
+        settings = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.shapes]
+        return settings, jax.eval_shape(lambda: jax.random.key(0))
+
+
+def _outline(agent: Agent, environment: Environment) -> _Outline:
+    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, (agent, environment)))
+    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+    return _Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
+
+
+@lru_cache(maxsize=256)
+def _held(outline: _Outline) -> int:
+    """The bytes of a realization's state."""
+
+    def start(leaves: Any, key: Key) -> Any:
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
+        return agent.init(key), environment.init(key)
+
+    held = jax.eval_shape(start, *outline.inputs())
+    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
+
+
+@lru_cache(maxsize=256)
+def _traced(outline: _Outline) -> int:
+    """Trace one period, so that shapes that disagree fail before anything is compiled; -> arms."""
+
+    def one(leaves: Any, key: Key) -> Any:
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
+        world = environment.init(key)
+        offer = environment.offer(key, world)
+        if on_host(agent):
+            return offer.features
+        state = agent.init(key)
+        index = agent.act(key, state, offer.features, offer.available)
+        action = Action(index, offer.features[index])
+        after = agent.update(key, state, action, environment.outcome(key, world, action))
+        before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after))
+        if before != after:
+            raise ValueError(
+                f"{agent.label}: update must keep the shapes and types of the state; "
+                f"before {before}, after {after}"
+            )
+        return offer.features
+
+    return jax.eval_shape(one, *outline.inputs()).shape[0]
+
+
+def memory() -> int:
+    """Bytes that simulations may use in all: the devices', or the machine's."""
+    if jax.default_backend() == "cpu":
+        known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 2**33
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit", 2**33) * jax.local_device_count()
+
+
+def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
+    """Realizations per call: as many as memory and an even split allow."""
+    if on_host(agent):
+        return 1
+    devices, threads = jax.local_device_count(), threads_at_a_time()
+    each, room = footprint(agent, environment, periods), memory()
+    if each > room:
+        raise ValueError(
+            f"one realization of {agent.label} needs about {each / 2**30:.3g} GiB of memory, "
+            f"and there are {room / 2**30:.3g}"
+        )
+    if jax.default_backend() == "cpu":
+        room, most = 2**28, 256  # more per call is no faster, and shows less progress
+    else:
+        room, most = 0.4 * room, 2**16
+    size = int(min(most, max(1, room // each)))
+    rounds = -(-realizations // (size * threads))
+    size = min(size, -(-realizations // (rounds * threads)))
+    return min(-(-size // devices) * devices, realizations)
+
+
+@lru_cache(maxsize=64)
+def _program(outline: _Outline, lanes: int, mode: tuple[Any, ...]) -> Any:
+    """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
+    mesh = Mesh(np.array(jax.local_devices()), ("realization",))
+    split = NamedSharding(mesh, PartitionSpec("realization"))
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def run(leaves: Any, key: Key, numbers: Array) -> Any:
+        agent, environment = jax.tree.unflatten(outline.structure, leaves)
+        one = lambda n: realization(agent, environment, jax.random.fold_in(key, n), *mode)  # noqa: E731
+        return jax.vmap(one)(numbers)
+
+    leaves, key = outline.inputs()
+    numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
+    jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
+    # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
+    options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
+    chosen = options if jax.default_backend() == "gpu" else None
+    return jitted.lower(leaves, key, numbers).compile(compiler_options=chosen), whole, split
+
+
+def compiled(
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
+) -> Callable[[int], Any]:
+    # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
+    lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
+    program, whole, split = _program(_outline(agent, environment), lanes, mode)
+    leaves = jax.tree.leaves((agent, environment))
+    leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
+
+    def run(first: int) -> Any:
+        numbers = np.arange(first, first + lanes, dtype=np.uint32)
+        return program(leaves, key, jax.device_put(numbers, split))
+
+    return run
+
+
+def eager(
+    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
+) -> Callable[[int], Any]:
+    """The same realizations one after another, the loop over periods run by Python."""
+
+    def run(first: int) -> Any:
+        keys = [jax.random.fold_in(jax.random.key(seed), first + i) for i in range(size)]
+        parts = [realization(agent, environment, key, *mode) for key in keys]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+
+    return run
+
+
+@contextmanager
+def pool_of(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that drop what has not begun when the caller is interrupted."""
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,104 @@
+"""The only loop over periods: one realization of an agent in an environment."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ..core import Action, Agent, Environment, Key, Round
+
+
+class Event(NamedTuple):
+    """What happened in a period, before the agent has learned from it."""
+
+    t: Array
+    offer: Round
+    action: Action
+    outcome: Array
+
+
+Measure = Callable[[Any, Key, Any, Event], Array]
+"""(agent, key, state, event) -> the number or numbers to record in place of the regret.
+
+It is compiled in: a function, or a frozen dataclass with `__call__`, equal ones share a program.
+"""
+
+
+def realization(
+    agent: Agent,
+    environment: Environment,
+    key: Key,
+    periods: int,
+    coupled: bool,
+    expected: bool = False,
+    measure: Measure | None = None,
+) -> tuple[Array, dict[str, Array]]:
+    """One run: regret per period, and what went wrong on the way.
+
+    World, outcomes and agent have streams of their own. A period's keys come from its number or,
+    when coupled, from (arm, how often it was pulled): the n-th pull of an arm then brings the
+    same noise to every agent, and to every member (the coupling of the paper's appendix).
+    """
+    world_key, outcome_key, agent_key = jax.random.split(key, 3)
+    measure_key = jax.random.fold_in(key, 3)
+    init_key, offer_key = jax.random.split(world_key)
+    start_key, act_key, update_key = jax.random.split(agent_key, 3)
+    world = environment.init(init_key)
+    arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
+    scan, branch = (_scan, _branch) if on_host(agent) else (jax.lax.scan, jax.lax.cond)
+
+    def chances(state: Any, offer: Round) -> Array:
+        key = jax.random.fold_in(act_key, periods)  # the one period has not used
+        return agent.probabilities(state, offer.features, offer.available, key)
+
+    def period(carry: Any, t: Array) -> tuple[Any, Array]:
+        state, pulls, nonfinite = carry
+        offer = environment.offer(jax.random.fold_in(offer_key, t), world)
+        index = agent.act(jax.random.fold_in(act_key, t), state, offer.features, offer.available)
+        action = Action(index, offer.features[index])
+        moment = index * periods + pulls[index] if coupled else t
+        means = offer.means
+        if offer.available is not None:
+            means = jnp.where(offer.available, means, -jnp.inf)
+        regret = means.max() - means[index]
+        if expected:
+            average = lambda: _average(means.max() - means, chances(state, offer))  # noqa: E731
+            regret = branch(t == periods - 1, average, lambda: regret)
+        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
+        if measure is not None:
+            event = Event(t, offer, action, outcome)
+            regret = measure(agent, jax.random.fold_in(measure_key, t), state, event)
+        state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
+        pulls = pulls.at[index].add(1) if coupled else pulls
+        nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
+        return (state, pulls, nonfinite), regret
+
+    pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
+    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
+    (state, _, nonfinite), regret = scan(period, start, jnp.arange(periods))
+    diverged = getattr(agent, "diverged", lambda state: 0)(state)
+    return regret, {"nonfinite": nonfinite, "diverged": jnp.asarray(diverged, jnp.int32)}
+
+
+def _scan(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, times: Array) -> tuple[Any, Any]:
+    """`jax.lax.scan` run by Python, for agents that cannot be traced."""
+    emitted = []
+    for t in times:
+        carry, value = step(carry, t)
+        emitted.append(value)
+    return carry, jnp.stack(emitted)
+
+
+def _branch(condition: Array, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    return then() if condition else otherwise()
+
+
+def _average(values: Array, chances: Array) -> Array:
+    return jnp.where(chances > 0, values * chances, 0.0).sum()  # an unavailable one is infinite
+
+
+def on_host(agent: Agent) -> bool:
+    """Whether an agent cannot be traced, for it runs code that is not JAX's."""
+    return bool(getattr(agent, "host", False))
