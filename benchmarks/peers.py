@@ -8,14 +8,14 @@ when an agent is made, so that whoever lacks one can run the others.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 
 class Uniform:
-    def __init__(self, actions: int, seed: int):
+    def __init__(self, actions: int, seed: int, largest: float):
         self.rng, self.actions = np.random.default_rng(seed), actions
 
     def choose(self, context: np.ndarray) -> int:
@@ -37,7 +37,7 @@ class LateUniform:
 
 
 class Ours:
-    def __init__(self, actions: int, seed: int):
+    def __init__(self, actions: int, seed: int, largest: float):
         import ensemble_sampling as es
 
         self.bandit = es.Bandit(actions=list(range(actions)), seed=seed)  # pyright: ignore[reportCallIssue]
@@ -67,7 +67,7 @@ class LateOurs:
 class MabWiser:
     """One ridge regression per action, on the context and a constant, which it does not add."""
 
-    def __init__(self, actions: int, seed: int, policy: str, **options: Any):
+    def __init__(self, actions: int, seed: int, largest: float, policy: str, **options: Any):
         from mabwiser.mab import MAB, LearningPolicy  # pyright: ignore[reportMissingImports]
 
         learning = getattr(LearningPolicy, policy)(**options)
@@ -89,7 +89,7 @@ class MabWiser:
 class BayesianBandits:
     """Thompson sampling with one regression per action, on the context and a constant."""
 
-    def __init__(self, actions: int, seed: int, regressor: str, **options: Any):
+    def __init__(self, actions: int, seed: int, largest: float, regressor: str, **options: Any):
         import bayesianbandits as bb  # pyright: ignore[reportMissingImports]
 
         make = getattr(bb, regressor)
@@ -106,11 +106,15 @@ class BayesianBandits:
 
 
 class VowpalWabbit:
-    """Costs are negative rewards; the action is drawn from the probabilities it answers."""
+    """The action is drawn from the probabilities it answers.
 
-    def __init__(self, seed: int, options: str):
+    It supposes costs between 0 and 1, so it is told the largest reward that there can be.
+    """
+
+    def __init__(self, seed: int, options: str, largest: float = 1.0):
         from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
 
+        self.largest = largest
         self.vw = Workspace(f"--cb_explore_adf --quiet --random_seed {seed} {options}")
         self.rng = np.random.default_rng(seed)
 
@@ -120,14 +124,14 @@ class VowpalWabbit:
         return index, shares[index]
 
     def train(self, lines: list[str], index: int, share: float, reward: float) -> None:
-        labelled = list(lines)
-        labelled[index + 1] = f"0:{-reward}:{share} {lines[index + 1]}"
+        labelled, cost = list(lines), 1 - reward / self.largest
+        labelled[index + 1] = f"0:{cost}:{share} {lines[index + 1]}"
         self.vw.learn(labelled)
 
 
 class TableVowpalWabbit(VowpalWabbit):
-    def __init__(self, actions: int, seed: int, options: str):
-        super().__init__(seed, f"-q CA {options}")
+    def __init__(self, actions: int, seed: int, largest: float, options: str):
+        super().__init__(seed, f"-q CA {options}", largest)
         self.actions = [f"|A a{k}" for k in range(actions)]
 
     def choose(self, context: np.ndarray) -> int:
@@ -161,8 +165,8 @@ class LateVowpalWabbit(VowpalWabbit):
         return (lines, index, share), names[index]
 
     def learn_many(self, outcomes: Iterable[tuple[Any, float]]) -> None:
-        for ticket, reward in outcomes:
-            self.train(*ticket, reward)
+        for (lines, index, share), reward in outcomes:
+            self.train(lines, index, share, reward)
 
 
 @dataclass
@@ -170,45 +174,49 @@ class Agent:
     """How to make an agent with each of its settings, in tables and among late clicks."""
 
     package: str
-    table: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    table: dict[str, Callable[..., Any]]
     late: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def missing(self) -> str | None:
-        """What to do where the package is not there."""
-        if not self.package or find_spec(self.package.replace("-", "_")):
-            return None
-        return f"pip install {self.package}"
+        """What to do where the package, or one that it needs, is not there."""
+        module = {"mabwiser": "mabwiser.mab"}.get(self.package, self.package.replace("-", "_"))
+        try:
+            if module:
+                import_module(module)
+        except ImportError as error:
+            return f"{error} (pip install {self.package})"
+        return None
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """What each setting stands for, in tables and among late clicks alike."""
+        return {name: getattr(make, "keywords", {}) for name, make in self.table.items()}
 
 
-def _mabwiser(policy: str, **tuned: Any) -> Agent:
-    settings = {"default": partial(MabWiser, policy=policy)}
-    settings["tuned"] = partial(MabWiser, policy=policy, **tuned)
-    return Agent("mabwiser", settings)
+def _peer(package: str, make: Callable[..., Any], what: dict[str, Any], **tuned: Any) -> Agent:
+    settings = {"default": partial(make, **what), "tuned": partial(make, **what, **tuned)}
+    return Agent(package, settings)
 
 
-def _bayesianbandits(regressor: str, **tuned: Any) -> Agent:
-    settings = {"default": partial(BayesianBandits, regressor=regressor)}
-    settings["tuned"] = partial(BayesianBandits, regressor=regressor, **tuned)
-    return Agent("bayesianbandits", settings)
-
-
-def _vw(default: str, table: str | None, late: str) -> Agent:
+def _vw(default: str, tuned: str) -> Agent:
+    settings = {"default": default, "tuned": tuned}
     return Agent(
         "vowpalwabbit",
-        {k: partial(TableVowpalWabbit, options=o) for k, o in (("default", default), ("tuned", table)) if o},
-        {k: partial(LateVowpalWabbit, options=o) for k, o in (("default", default), ("tuned", late))},
+        {name: partial(TableVowpalWabbit, options=words) for name, words in settings.items()},
+        {name: partial(LateVowpalWabbit, options=words) for name, words in settings.items()},
     )
 
 
+NIG = {"regressor": "NormalInverseGammaRegressor"}
+EB = {"regressor": "EmpiricalBayesNormalRegressor"}
 OURS = "ours"
 AGENTS = {
     OURS: Agent("ensemble-sampling", {"default": Ours}, {"default": LateOurs}),
-    "mabwiser-lints": _mabwiser("LinTS", alpha=0.1),
-    "mabwiser-linucb": _mabwiser("LinUCB", alpha=0.25),
-    "vw-squarecb": _vw("--squarecb", "--squarecb --gamma_scale 1000", "--squarecb --gamma_scale 1000"),
-    "vw-bag": _vw("--bag 5", "--bag 10 -l 1", "--bag 10 -l 1"),
-    "vw-cover": _vw("--cover 3", None, "--cover 10"),
-    "bb-nig": _bayesianbandits("NormalInverseGammaRegressor", a=1.0, b=0.01),
-    "bb-eb": _bayesianbandits("EmpiricalBayesNormalRegressor", alpha=1.0, beta=10.0),
+    "mabwiser-lints": _peer("mabwiser", MabWiser, {"policy": "LinTS"}, alpha=0.1),
+    "mabwiser-linucb": _peer("mabwiser", MabWiser, {"policy": "LinUCB"}, alpha=0.25),
+    "vw-squarecb": _vw("--squarecb", "--squarecb --gamma_scale 1000"),
+    "vw-bag": _vw("--bag 5", "--bag 10"),
+    "vw-cover": _vw("--cover 3", "--cover 5 --nounif -l 1"),
+    "bb-nig": _peer("bayesianbandits", BayesianBandits, NIG, a=10.0, b=0.1),
+    "bb-eb": _peer("bayesianbandits", BayesianBandits, EB, alpha=100.0, beta=10.0),
     "uniform": Agent("", {"default": Uniform}, {"default": LateUniform}),
 }

@@ -12,11 +12,11 @@ import numpy as np
 
 KEEL = ("texture", "segment", "vowel", "marketing", "phoneme", "ring", "spambase")
 SKLEARN = ("digits", "breast_cancer", "wine")
-RAW = ("digits raw", "breast_cancer raw", "wine raw")
-WHEELS = {"wheel .5": 0.5, "wheel .9": 0.9, "wheel .95": 0.95}
-LATE = "late clicks"
-TABLES = (*KEEL, "digits", *RAW, *WHEELS)
-COLUMNS = (*TABLES, LATE)
+RAW = {f"{name}-raw": name for name in SKLEARN}
+CLASSES = {name: name for name in (*KEEL, "digits")} | RAW
+WHEELS = {"wheel.5": 0.5, "wheel.9": 0.9, "wheel.95": 0.95}
+LATE = "late-clicks"
+COLUMNS = (*CLASSES, *WHEELS, LATE)
 
 
 @lru_cache(maxsize=2)
@@ -74,6 +74,10 @@ class Table:
     def actions(self) -> int:
         return self.means.shape[1]
 
+    @property
+    def largest(self) -> float:
+        return float(self.means.max())
+
     def score(self, chosen: np.ndarray) -> float:
         got = self.means[np.arange(self.rounds), chosen]
         if not self.regret:
@@ -82,15 +86,15 @@ class Table:
         return float(100 * (best - got).sum() / (best - self.means.mean(axis=1)).sum())
 
 
-def classification(name: str, shuffle: int, rounds: int, cache: str | None = None) -> Table:
+def classification(column: str, shuffle: int, rounds: int, cache: str | None = None) -> Table:
     """Every example is a context and every class an action: 1 for the right one, else 0.
 
     Standardising looks at the first 200 examples only, as whoever starts a bandit could have.
     """
-    x, y = load(name.removesuffix(" raw"), cache)
+    x, y = load(CLASSES[column], cache)
     order = np.random.default_rng([1, shuffle]).permutation(len(x))[:rounds]
     means = np.eye(y.max() + 1)[y[order]]
-    if name in RAW:
+    if column in RAW:
         return Table(x[order], means, means)
     seen = x[order[:200]]
     spread = seen.std(axis=0)

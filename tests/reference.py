@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 
 import ensemble_sampling as es
-from ensemble_sampling.learners.linear import Sum
+from ensemble_sampling.learners.linear import Evidence, Sum
 
 
 def regression(x, y, noise_std, mean, cov, weights=None) -> tuple[np.ndarray, np.ndarray]:
@@ -26,18 +26,25 @@ def regression(x, y, noise_std, mean, cov, weights=None) -> tuple[np.ndarray, np
 
 def thetas(belief: Any) -> np.ndarray:
     """The model or models of a linear belief, in float64."""
-    models = belief[1]
-    return np.asarray(models.value if isinstance(models, Sum) else models, np.float64)
+    shared, models = belief
+    if isinstance(shared, Evidence):  # members are kept as distances to the mean they share
+        return exact(shared.mean) + np.asarray(models, np.float64)
+    return np.asarray(models.value, np.float64)
+
+
+def exact(total: Sum) -> np.ndarray:
+    """A compensated sum with the part its last rounding lost."""
+    return np.asarray(total.value, np.float64) + np.asarray(total.lost, np.float64)
 
 
 def covariance(learner: Any, belief: Any) -> np.ndarray:
     """Sigma_t of a linear belief (one per member where members weigh the data differently)."""
     shared = belief[0]
-    if isinstance(shared, Sum):
-        root = np.asarray(shared.value, np.float64)
-        return root @ np.swapaxes(root, -1, -2)
-    variance = learner.noise_std**2 / np.asarray(shared, np.float64)
-    return variance[..., None] * np.eye(variance.shape[-1])
+    if isinstance(shared, Evidence):
+        variance = learner.noise_std**2 / exact(shared.pulls)
+        return variance[..., None] * np.eye(variance.shape[-1])
+    root = np.asarray(shared.value, np.float64)
+    return root @ np.swapaxes(root, -1, -2)
 
 
 def updates(posterior: Any, belief: Any, keys: Any, indices: Any, x: Any, y: Any) -> Any:

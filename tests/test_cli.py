@@ -1,11 +1,16 @@
 """The command line: thin, quiet off the terminal, and plain about mistakes."""
 
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 import toy_panels
 from typer.testing import CliRunner
 
 from ensemble_sampling.cli import app
-from ensemble_sampling.paper import reproduce as running
+from ensemble_sampling.paper import curves
 
 runner = CliRunner()
 
@@ -19,7 +24,10 @@ def test_reproduce_writes_results_figures_and_report_and_says_where(toy, tmp_pat
     out = tmp_path / "out"
     done = runner.invoke(app, ["reproduce", "1a", "--out", str(out)])
     assert done.exit_code == 0, done.output
-    assert done.stderr == ""
+    told = done.stderr.splitlines()
+    assert told[0].startswith("running 1a (30 realizations); results go to")
+    assert told[1].startswith("1a: done in ")
+    assert len(told) == 2
     assert done.stdout.startswith(str(out / "report.html"))
     names = {path.name for path in out.iterdir()}
     assert names == {"1a.json", "figure1.png", "figure1.svg", "report.md", "report.html"}
@@ -29,7 +37,7 @@ def test_no_report_saves_results_alone_and_report_adds_the_rest(toy, tmp_path, m
     done = runner.invoke(app, ["reproduce", "1a", "--no-report", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert [path.name for path in tmp_path.iterdir()] == ["1a.json"]
-    monkeypatch.setattr(running, "simulate", None)
+    monkeypatch.setattr(curves, "simulate", None)
     done = runner.invoke(app, ["report", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert done.stdout.strip() == str(tmp_path / "report.html")
@@ -58,3 +66,53 @@ def test_help_names_the_commands():
     assert done.exit_code == 0
     assert "reproduce" in done.stdout
     assert "report" in done.stdout
+
+
+MESSAGE = "interrupted; the same command goes on from here"
+LONG = ["--arms", "50", "--periods", "2000", "--tolerance", "0.03"]  # minutes
+
+
+def test_ctrl_c_ends_a_plan_with_130_and_keeps_what_is_done(tmp_path):
+    """Interrupted while compiled programs run on other threads, once two chunks are saved."""
+    out = tmp_path / "plan"
+    command = [sys.executable, "-m", "ensemble_sampling.cli", "plan", *LONG, "--out", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while len(list(out.glob("unfinished/*/chunk-*.npz"))) < 2:
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=300)
+    assert (running.returncode, told.splitlines()) == (130, [MESSAGE])
+    assert len(list(out.glob("unfinished/*/chunk-*.npz"))) >= 2
+
+
+SWALLOWED = """
+import gc, os, signal
+from ensemble_sampling import cli
+
+def interrupted(phase, info):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # here Python would raise KeyboardInterrupt, and drop it
+        pass
+
+with cli._told():
+    gc.callbacks.append(interrupted)
+    gc.collect()
+print("went on")
+"""
+
+
+def test_ctrl_c_is_heard_also_where_python_drops_exceptions():
+    """JAX has a callback of the garbage collector, in which an interrupt used to be lost."""
+    done = subprocess.run(
+        [sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (130, "", [MESSAGE])
+
+
+def test_outside_of_commands_interrupts_are_left_alone(toy, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    runner.invoke(app, ["report", str(tmp_path)])
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,7 +1,11 @@
 """Descriptions of configurations: the same in every process, different where numbers differ."""
 
+import dataclasses
 import functools
+import importlib
 import json
+import sys
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -61,3 +65,130 @@ def test_differences_name_the_path_and_both_values():
     assert differences(one, two) == ["posterior.members: 5 -> 6"]
     assert differences(one, one) == []
     assert differences({"a": 1}, {"b": 1}) == ["a: 1 -> None", "b: None -> 1"]
+
+
+HELD = """
+import dataclasses, functools
+import equinox as eqx
+
+def scale(x):
+    return {factor} * x
+
+def direct(x):
+    # {comment}
+    return {factor}   *   x
+
+def through(x):
+    return scale(x) + 1
+
+class Callable:
+    def __init__(self):
+        self.k = 2
+    def __call__(self, x):
+        return {factor} * x
+
+class Module(eqx.Module):
+    a: float = 1.0
+    def predict(self, x):
+        return {factor} * x
+
+class Child(Module):
+    pass
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    a: float = 1.0
+    def __call__(self, x):
+        return scale(x)
+
+THINGS = dict(
+    function=direct,
+    helper=through,
+    shorthand=lambda x: {factor} * x,
+    default=lambda x, k={factor}: k * x,
+    partial=functools.partial(direct, 1),
+    callable=Callable(),
+    method=Callable().__call__,
+    module=Module(),
+    child=Child(),
+    dataclass=Plain(),
+    kind=Plain,
+    wrapped=functools.lru_cache(direct),
+    compiled=eqx.filter_jit(direct),
+    several=[lambda x: {factor} * x, lambda x: x],
+)
+"""
+
+
+def things(folder, monkeypatch, factor, comment="no change of meaning"):
+    """The users' functions and classes as they are after an edit of their file."""
+    (folder / "users_own.py").write_text(HELD.format(factor=factor, comment=comment))
+    monkeypatch.syspath_prepend(folder)
+    sys.modules.pop("users_own", None)
+    importlib.invalidate_caches()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return {name: describe(thing) for name, thing in import_module("users_own").THINGS.items()}
+
+
+def test_an_edited_function_of_the_same_name_is_another(tmp_path, monkeypatch):
+    one = things(tmp_path, monkeypatch, 2)
+    same = things(tmp_path, monkeypatch, 2, "a longer comment\n\n    # and another one")
+    two = things(tmp_path, monkeypatch, 33)
+    for name in one:
+        assert json.loads(json.dumps(one[name])) == same[name], f"{name}: only comments changed"
+        assert differences(one[name], two[name]), f"{name} was edited"
+
+
+def test_without_its_text_a_function_is_known_by_its_instructions():
+    made = [{"__name__": "session"} for _ in range(3)]
+    for space, body in zip(made, ("2 * x", "2 * x", "3 * x"), strict=True):
+        exec(f"def f(x):\n    return {body} in {{'a', 'b', 'c'}}", space)
+        exec("class C:\n    def __call__(self, x):\n        return f(x)", space)
+    for name in ("f", "C"):
+        one, same, other = (describe(space[name]) for space in made)
+        assert one == same
+        assert one != other, name
+
+
+def test_lambdas_of_one_line_are_told_apart():
+    one, two, again = (lambda t: 0.1), (lambda t: 0.2), (lambda t: 0.1)
+    assert describe(one) == {**describe(two), "code": describe(one)["code"]}
+    assert describe(one) == describe(again) != describe(two)
+
+
+def test_code_of_installed_packages_and_of_ours_is_known_by_its_name():
+    import scipy.linalg
+
+    for thing in (scipy.linalg.solve, json.dumps, es.Linear, optax.adam, es.true_gradient):
+        assert isinstance(describe(thing), str)
+    assert "code" not in describe(es.Linear(3))
+    assert "code" not in describe(functools.partial(jax.nn.leaky_relu))["partial"]
+
+
+def test_a_function_that_refers_to_itself_is_described():
+    def outer():
+        def inner(n):
+            return inner(n - 1)
+
+        return inner
+
+    assert describe(outer())["closure"] == [f"{__name__}.{outer.__qualname__}.<locals>.inner"]
+
+
+def test_what_was_recorded_before_code_was_says_nothing_of_it():
+    def function(x):
+        return x
+
+    new = describe({"make": function, "agent": Settings(1.0)})
+    old = {"make": new["make"]["function"], "agent": {"type": new["agent"]["type"], "a": 1.0}}
+    assert differences(old, new) == []
+    assert differences({**old, "make": "another.name"}, new) == [
+        f"make.function: 'another.name' -> {new['make']['function']!r}"
+    ]
+    changed = {**new, "make": {**new["make"], "code": "0"}}
+    assert [line.split(":")[0] for line in differences(changed, new)] == ["make.code"]
+
+
+@dataclasses.dataclass
+class Settings:
+    a: float

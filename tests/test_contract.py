@@ -2,6 +2,9 @@
 
 # ruff: noqa: F722 (jaxtyping's shapes are not forward references)
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,32 +12,80 @@ import pytest
 from beartype import beartype
 from jax import Array
 from jaxtyping import Bool, Float, Int, jaxtyped
+from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
+from ensemble_sampling.core import fact
 from ensemble_sampling.simulate import realization
 
 ARMS, DIM, UPDATES, CHOICES = 4, 3, 6, 4000
 ARM = es.IndependentArms(ARMS, noise_std=0.7)
 LINE = es.Linear(DIM, noise_std=0.7)
-NET = es.Network(es.GaussianMLP(DIM, (5,)), DIM, capacity=8, batch=4, learning_rate=0.01)
+EACH = es.PerAction(LINE, ARMS)
+PAIR = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
+
+
+def network(outputs=None, **settings):
+    make = es.GaussianMLP(DIM, (5,), outputs)
+    return es.Network(make, DIM, capacity=4, batch=4, learning_rate=0.01, **settings)
+
 
 POSTERIORS: dict[str, es.Posterior] = {
     "exact arms": es.Exact(ARM),
     "exact linear": es.Exact(LINE),
+    "exact linear per action": es.Exact(EACH),
+    "exact linear, vector outcomes": es.Exact(PAIR),
+    "exact arms that forget": es.Exact(es.IndependentArms(ARMS, forgetting=0.9)),
     "point linear": es.Point(LINE),
     "ensemble of arms": es.Ensemble(ARM, 5),
+    "ensemble of arms that forget": es.Ensemble(es.IndependentArms(ARMS, forgetting=0.9), 5),
     "ensemble of linear": es.Ensemble(LINE, 5, inflation=1.5),
+    "ensemble of linear that forget": es.Ensemble(es.Linear(DIM, forgetting=0.9), 5),
+    "ensemble of linear, vector outcomes": es.Ensemble(PAIR, 5),
+    "rademacher ensemble of linear": es.Ensemble(LINE, 5, es.Rademacher()),
+    "unperturbed ensemble of linear": es.Ensemble(LINE, 5, es.Unperturbed()),
     "poisson ensemble of linear": es.Ensemble(LINE, 5, es.Poisson()),
     "bernoulli ensemble of arms": es.Ensemble(ARM, 5, es.Bernoulli()),
-    "ensemble of networks": es.Ensemble(NET, 3),
-    "dropout": es.Dropout(NET, 0.5),
+    "ensemble of linear per action": es.Ensemble(EACH, 5),
+    "ensemble of forgetting per action": es.Ensemble(
+        es.PerAction(es.Linear(DIM, forgetting=0.9), ARMS), 5
+    ),
+    "poisson ensemble per action": es.Ensemble(EACH, 5, es.Poisson()),
+    "ensemble of networks": es.Ensemble(network(), 3),
+    "ensemble of networks with a reservoir": es.Ensemble(network(history=es.Reservoir()), 3),
+    "ensemble of networks, vector outcomes": es.Ensemble(network(2, outcomes=2, reward=jnp.max), 3),
+    "ensemble of networks for clicks": es.Ensemble(network(loss=es.CrossEntropy()), 3),
+    "ensemble of networks, an output per action": es.Ensemble(network(ARMS, arms=ARMS), 3),
+    "bernoulli ensemble of networks": es.Ensemble(network(), 3, es.Bernoulli()),
+    "dropout": es.Dropout(network(), 0.5),
+    "coherent dropout": es.Dropout(network(), 0.5, coherent=True),
+    "trees": es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 4, start=3),
 }
 AGENTS: dict[str, es.Agent] = {
     **{name: es.ThompsonSampling(posterior) for name, posterior in POSTERIORS.items()},
     "epsilon-greedy": es.EpsilonGreedy(LINE, 0.2),
     "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
+    "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
     "uniform": es.Uniform(),
 }
+
+
+class Shop(eqx.Module):
+    """Actions come and go: in every period some can be had, and never all."""
+
+    few: bool = eqx.field(static=True, default=False)
+
+    def init(self, key):
+        return jax.random.normal(key, (ARMS,))
+
+    def offer(self, key, world):
+        order = jax.random.permutation(key, ARMS)
+        return es.Round(jnp.eye(ARMS), world, order < (1 if self.few else 2))
+
+    def outcome(self, key, world, action):
+        return world[action.index] + jax.random.normal(key)
+
+
 ENVIRONMENTS: dict[str, es.Environment] = {
     "gaussian arms": es.GaussianArms(ARMS, 0.5, 1.0, 2.0),
     "linear": es.LinearBandit(DIM, ARMS),
@@ -44,6 +95,7 @@ ENVIRONMENTS: dict[str, es.Environment] = {
     "network": es.NetworkBandit(DIM, ARMS, hidden=5, noise_std=1.0),
     "network, vector outcomes": es.NetworkBandit(DIM, ARMS, 5, outcomes=2, reward=jnp.sum),
     "logistic": es.LogisticBandit(DIM, ARMS),
+    "actions that come and go": Shop(),
 }
 
 FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(ARMS, DIM)), float)
@@ -51,6 +103,9 @@ FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(ARMS, DIM)), float)
 init = jax.jit(lambda agent, key: agent.init(key))
 act = jax.jit(lambda agent, *args: agent.act(*args))
 update = jax.jit(lambda agent, *args: agent.update(*args))
+chances = jax.jit(lambda agent, *args: agent.probabilities(*args))
+values = jax.jit(lambda posterior, key, belief: posterior.values(key, belief, FEATURES, 7))
+sample = jax.jit(lambda posterior, key, belief: posterior.sample(key, belief)(FEATURES))
 
 
 @jax.jit
@@ -58,20 +113,48 @@ def act_often(agent, keys, state, available):
     return jax.vmap(lambda key: agent.act(key, state, FEATURES, available))(keys)
 
 
+def on_host(agent) -> bool:
+    return fact(agent, "host")
+
+
+def called(program, agent, *args):
+    """Compiled, or as it is where it cannot be."""
+    return program.__wrapped__(agent, *args) if on_host(agent) else program(agent, *args)
+
+
+def outcome(agent, t):
+    """Between 0 and 1, which every learner can learn; a vector for those that learn vectors."""
+    reward = fact(agent, "reward")
+    return jnp.sin(t + jnp.arange(1 if reward is None else reward.outcomes, dtype=float)) ** 2
+
+
+def single(agent, t):
+    seen = outcome(agent, t)
+    return seen if fact(agent, "reward") is not None else seen[0]
+
+
 @pytest.fixture(scope="module", params=AGENTS)
 def case(request):
     """(agent, its states at the start and after every one of a few updates)."""
     agent, key = AGENTS[request.param], jax.random.key(1)
-    states = [init(agent, key)]
+    states = [called(init, agent, key)]
     for t in range(UPDATES):
         action = es.Action(jnp.int32(t % ARMS), FEATURES[t % ARMS])
-        key, outcome = jax.random.fold_in(key, t), jnp.float32(np.sin(t))
-        states.append(update(agent, key, states[-1], action, outcome))
+        key = jax.random.fold_in(key, t)
+        states.append(called(update, agent, key, states[-1], action, single(agent, t)))
     return agent, states
 
 
 def compilations(*jitted) -> list[int]:
     return [f._cache_size() for f in jitted]
+
+
+def beliefs(agent, state) -> np.ndarray:
+    """What a state says: the models' values of all actions."""
+    state = state[0] if isinstance(agent, es.EpsilonGreedy) else state
+    if isinstance(agent, es.Uniform):
+        return np.zeros(ARMS)
+    return np.asarray(called(values, agent.posterior, jax.random.key(0), state))
 
 
 def equal(one, two) -> bool:
@@ -80,6 +163,9 @@ def equal(one, two) -> bool:
 
 
 def test_updating_keeps_the_states_structure_shapes_and_types(case):
+    if on_host(case[0]):
+        assert {type(state) for state in case[1]} == {type(case[1][0])}
+        return
     kinds = [jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s) for s in case[1]]
     assert all(kind == kinds[0] for kind in kinds)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(case[1][-1]))
@@ -87,6 +173,8 @@ def test_updating_keeps_the_states_structure_shapes_and_types(case):
 
 def test_jit_traces_act_and_update_once_whatever_the_settings(case):
     agent, states = case
+    if on_host(agent):
+        return  # never traced
     other = jax.tree.map(lambda x: x * 0.9 if isinstance(x, float) else x, agent)
     action, key = es.Action(jnp.int32(1), FEATURES[1]), jax.random.key(0)
     act(agent, key, states[0], FEATURES)
@@ -94,29 +182,52 @@ def test_jit_traces_act_and_update_once_whatever_the_settings(case):
     for who in (agent, other):
         for t, state in enumerate(states):
             act(who, jax.random.fold_in(key, t), state, FEATURES)
-            update(who, jax.random.fold_in(key, t), state, action, jnp.float32(t))
+            update(who, jax.random.fold_in(key, t), state, action, single(agent, t))
     assert compilations(act, update) == before
 
 
 def test_the_same_key_gives_the_same_result(case):
     agent, states = case
-    key, action, outcome = jax.random.key(5), es.Action(jnp.int32(2), FEATURES[2]), jnp.float32(0.3)
-    assert equal(init(agent, key), init(agent, key))
-    assert equal(*(update(agent, key, states[-1], action, outcome) for _ in range(2)))
-    assert act(agent, key, states[-1], FEATURES) == act(agent, key, states[-1], FEATURES)
+    key, action, y = jax.random.key(5), es.Action(jnp.int32(2), FEATURES[2]), single(agent, 0.3)
+    starts = [called(init, agent, key) for _ in range(2)]
+    assert equal(*starts)
+    assert np.array_equal(beliefs(agent, starts[0]), beliefs(agent, starts[1]))
+    after = [called(update, agent, key, states[-1], action, y) for _ in range(2)]
+    assert equal(*after)
+    assert np.array_equal(beliefs(agent, after[0]), beliefs(agent, after[1]))
+    chosen = [called(act, agent, key, states[-1], FEATURES) for _ in range(2)]
+    assert chosen[0] == chosen[1]
+
+
+def test_an_update_changes_the_new_state_and_not_the_old(case):
+    agent, states = case
+    before = [beliefs(agent, state) for state in states]
+    action = es.Action(jnp.int32(2), FEATURES[2])
+    for state in states:
+        called(update, agent, jax.random.key(9), state, action, single(agent, 0.3))
+    assert all(map(np.array_equal, before, (beliefs(agent, state) for state in states)))
+    if not isinstance(agent, es.Uniform):
+        assert not np.array_equal(before[0], before[-1])
 
 
 def test_one_decision_at_a_time_is_what_runs_compiled(case):
     agent, states = case
+    if on_host(agent):
+        return  # runs in no other way
     key, state = jax.random.key(6), states[-1]
     index = agent.act(key, state, FEATURES)
     assert index.shape == ()
     assert index == act(agent, key, state, FEATURES)
-    action = es.Action(index, FEATURES[index])
-    eager = agent.update(key, state, action, 0.5)
-    compiled = update(agent, key, state, action, jnp.float32(0.5))
+    action, y = es.Action(index, FEATURES[index]), single(agent, 0.5)
+    eager = agent.update(key, state, action, y)
+    compiled = update(agent, key, state, action, y)
     for one, two in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_a_healthy_belief_has_not_diverged(case):
+    agent, states = case
+    assert int(fact(agent, "diverged")(states[-1])) == 0
 
 
 @pytest.mark.parametrize("mask", [(1, 1, 1, 1), (1, 0, 1, 1)], ids=["all", "masked"])
@@ -126,13 +237,17 @@ def test_probabilities_sum_to_one_and_are_how_often_actions_are_chosen(case, mas
     the skew of rare choices: below 1e-5 by chance for an action."""
     agent, states = case
     available = jnp.asarray(mask, bool)
-    p = checked_probabilities(agent.probabilities(states[-1], FEATURES, available))
-    keys = jax.random.split(jax.random.key(8), CHOICES)
-    chosen = np.asarray(act_often(agent, keys, states[-1], available))
-    shares = np.bincount(chosen, minlength=ARMS) / CHOICES
+    p = checked_probabilities(called(chances, agent, states[-1], FEATURES, available))
+    choices = CHOICES // 20 if on_host(agent) else CHOICES
+    keys = jax.random.split(jax.random.key(8), choices)
+    if on_host(agent):
+        chosen = [int(agent.act(key, states[-1], FEATURES, available)) for key in keys]
+    else:
+        chosen = np.asarray(act_often(agent, keys, states[-1], available))
+    shares = np.bincount(chosen, minlength=ARMS) / choices
     assert (p[~np.asarray(available)] == 0).all()
     assert (shares[~np.asarray(available)] == 0).all()
-    counts = [CHOICES, *([agent.draws] if isinstance(agent, es.ThompsonSampling) else [])]
+    counts = [choices, *([agent.draws] if isinstance(agent, es.ThompsonSampling) else [])]
     middle = (p + shares) / 2
     width = np.sqrt(middle * (1 - middle) * sum(1 / n for n in counts))
     assert (np.abs(shares - p) <= 5 * width + 5 / min(counts)).all(), (shares, p)
@@ -157,9 +272,7 @@ def test_a_sample_is_a_model_that_values_every_action(case):
     if not isinstance(agent, es.ThompsonSampling):
         return  # the others do not act on a sample
     posterior, belief, key = agent.posterior, states[-1], jax.random.key(0)
-    check_values(
-        posterior.values(key, belief, FEATURES, 7), posterior.sample(key, belief)(FEATURES)
-    )
+    check_values(called(values, posterior, key, belief), called(sample, posterior, key, belief))
 
 
 @jaxtyped(typechecker=beartype)
@@ -205,7 +318,17 @@ def test_an_environment_offers_actions_and_their_mean_rewards(name):
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_environment_can_be_simulated(name, coupled):
     """Traced but not compiled: `simulate` maps and loops over exactly this."""
-    run = lambda key: realization(es.Uniform(), ENVIRONMENTS[name], key, 5, coupled, False)  # noqa: E731
-    regret, tally = jax.eval_shape(jax.vmap(run), jax.random.split(jax.random.key(0), 2))
+    run = partial(realization, es.Uniform(), ENVIRONMENTS[name])
+    keys = jax.random.split(jax.random.key(0), 2)
+    regret, tally = jax.eval_shape(jax.vmap(lambda key: run(key, 5, coupled, False)), keys)
     assert regret.shape == (2, 5)
     assert tally["nonfinite"].shape == (2,)
+
+
+def test_regret_is_to_the_best_of_the_actions_that_can_be_had():
+    """With a single action to be had there is nothing to regret; with two, something."""
+    for few in (True, False):
+        run = jax.jit(lambda key, few=few: realization(es.Uniform(), Shop(few), key, 20, False)[0])
+        regret = np.asarray(run(jax.random.key(0)))
+        assert (regret >= 0).all()
+        assert regret.any() == (not few)

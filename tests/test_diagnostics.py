@@ -34,8 +34,10 @@ def test_unavailable_actions_get_no_votes():
 
 def test_an_ensemble_is_seen_through_its_members():
     ensemble = es.Ensemble(es.IndependentArms(3), 4)
-    seen = diagnostics.look(ensemble, (jnp.ones(3), VALUES), jnp.eye(3))
-    for a, b in zip(seen, diagnostics.view(VALUES), strict=True):
+    belief = ensemble.init(jax.random.key(0))
+    seen = diagnostics.look(ensemble, belief, jnp.eye(3))
+    values = jnp.stack([ensemble.model(belief, jnp.array(m))(jnp.eye(3)) for m in range(4)])
+    for a, b in zip(seen, diagnostics.view(values), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -46,7 +48,9 @@ def test_an_ensemble_of_estimators_is_seen_through_its_members_too():
         action = es.Action(jnp.array(i), features[i])
         state = ensemble.update(jax.random.key(i), state, action, jnp.array(float(i)))
     seen = diagnostics.look(ensemble, state, features)
-    np.testing.assert_allclose(seen.probabilities, ensemble.probabilities(state, features))
+    agent = es.ThompsonSampling(ensemble)
+    np.testing.assert_allclose(seen.probabilities, agent.probabilities(state, features))
+    assert seen.models == 5
     assert seen.spread.shape == (3,)
     assert 1 <= int(seen.distinct) <= 3
 
@@ -83,8 +87,7 @@ ARMS, MEMBERS, RUNS, PULLS = 3, 100, 4000, 10
 
 def divergences(perturbation):
     """KL(votes || exact) after a fixed sequence of actions, in independent worlds."""
-    learner = es.IndependentArms(ARMS)
-    ensemble, exact = es.Ensemble(learner, MEMBERS, perturbation), es.Exact(learner)
+    ensemble = es.Ensemble(es.IndependentArms(ARMS), MEMBERS, perturbation)
     sequence = jnp.arange(ARMS * PULLS) % ARMS
 
     @jax.jit
@@ -94,17 +97,16 @@ def divergences(perturbation):
         theta = jax.random.normal(keys[0], (ARMS,))
         outcomes = theta[sequence] + jax.random.normal(keys[1], sequence.shape)
 
-        def step(beliefs, seen):
+        def step(belief, seen):
             key, i, y = seen
-            action = es.Action(i, jnp.eye(ARMS)[i])
-            pairs = zip((ensemble, exact), beliefs, strict=True)
-            return tuple(p.update(key, b, action, y) for p, b in pairs), None
+            return ensemble.update(key, belief, es.Action(i, jnp.eye(ARMS)[i]), y), None
 
-        start = ensemble.init(keys[2]), exact.init(keys[2])
         steps = (jax.random.split(keys[3], len(sequence)), sequence, outcomes)
-        (members, (pulls, mean)), _ = jax.lax.scan(step, start, steps)
-        votes = diagnostics.look(ensemble, members, jnp.eye(ARMS)).probabilities
-        truth = best_arm_probabilities(mean, 1 / jnp.sqrt(pulls))
+        belief, _ = jax.lax.scan(step, ensemble.init(keys[2]), steps)
+        votes = diagnostics.look(ensemble, belief, jnp.eye(ARMS)).probabilities
+        # Prior and noise have variance 1: each mean is the sum over one more than its pulls.
+        mean = outcomes.reshape(PULLS, ARMS).sum(axis=0) / (1 + PULLS)
+        truth = best_arm_probabilities(mean, jnp.full(ARMS, (1 + PULLS) ** -0.5))
         return jnp.where(votes > 0, votes * jnp.log(votes / truth), 0.0).sum()
 
     return np.asarray(run(jax.random.split(jax.random.key(0), RUNS)))
@@ -158,12 +160,14 @@ def test_only_learners_with_an_exact_posterior_have_a_trajectory():
         diagnostics.trajectory(es.Ensemble(network, 2), es.GaussianArms(3), 10, 10)
 
 
+def calibrated(posterior, world, periods=20, realizations=1000):
+    told = diagnostics.foresight(posterior, world, periods, realizations)
+    return diagnostics.calibration(told, noise_std=0.5)
+
+
 def test_the_exact_posterior_is_calibrated_and_wrong_ensembles_are_told_apart():
     learner, world = es.IndependentArms(3, noise_std=0.5), es.GaussianArms(3, noise_std=0.5)
-    look = lambda posterior: diagnostics.calibration(  # noqa: E731
-        diagnostics.foresight(posterior, world, 20, 1000), noise_std=0.5
-    )
-    right = look(es.Exact(learner))
+    right = calibrated(es.Exact(learner), world)
     assert right.outcomes == 20_000
     # The spread of 1,000 draws is off by 2%, its square by 4%, and it is half of the variance.
     assert right.ratio == pytest.approx(1, abs=4 * right.ratio_stderr + 0.002)
@@ -171,10 +175,71 @@ def test_the_exact_posterior_is_calibrated_and_wrong_ensembles_are_told_apart():
         diagnostics.LEVELS, right.coverage, right.coverage_stderr, strict=True
     ):
         assert share == pytest.approx(level, abs=4 * error + 0.002)
-    sure = look(es.Ensemble(learner, 10, es.Unperturbed()))
-    unsure = look(es.Ensemble(learner, 10, inflation=3.0))
+    sure = calibrated(es.Ensemble(learner, 10, es.Unperturbed()), world)
+    unsure = calibrated(es.Ensemble(learner, 10, inflation=3.0), world)
     assert sure.ratio > 1 + 4 * sure.ratio_stderr
     assert unsure.ratio < 1 - 4 * unsure.ratio_stderr
+
+
+# (members, percentage points by which coverage may miss its level)
+SMALL = [(2, 0.08), (3, 0.03), (5, 0.01), (30, 0.01)]
+
+
+@pytest.mark.parametrize(("members", "miss"), SMALL)
+@pytest.mark.parametrize("spread", [0.3, 1.0, 3.0, 30.0])
+def test_models_from_the_posterior_are_calibrated_however_few(members, miss, spread):
+    """M models and the truth, all from N(0, spread^2), and noise of 1 on the outcome.
+
+    20,000 outcomes: 4 standard errors of a share are at most 1.4 points. The mean of the squared
+    surprise over its own predicted variance would have no expectation for M <= 3; the ratio of
+    averages has, and is 1.
+    """
+    rng = np.random.default_rng(members)
+    models = spread * rng.normal(size=(members, 20_000))
+    outcome = spread * rng.normal(size=20_000) + rng.normal(size=20_000)
+    told = diagnostics.Foresight(models.mean(0), models.std(0, ddof=1), outcome, members)
+    found = diagnostics.calibration(told, noise_std=1.0)
+    assert found.ratio == pytest.approx(1, abs=4 * found.ratio_stderr)
+    assert found.ratio_stderr < 0.03
+    for level, share in zip(diagnostics.LEVELS, found.coverage, strict=True):
+        assert share == pytest.approx(level, abs=miss + 4 * np.sqrt(level * (1 - level) / 20_000))
+    if spread >= 3 and members <= 5:  # as if the models were infinitely many: overconfident
+        naive = diagnostics.calibration(told._replace(models=np.inf), noise_std=1.0)
+        assert naive.ratio > 1.1
+        assert naive.coverage[-1] < 0.9
+
+
+@pytest.mark.parametrize(("members", "miss"), SMALL)
+def test_correct_ensembles_are_not_called_overconfident_however_small(members, miss):
+    """A single arm, where choosing among members changes nothing: members are posterior draws."""
+    learner, world = es.IndependentArms(1, noise_std=0.5), es.GaussianArms(1, noise_std=0.5)
+    told = diagnostics.foresight(es.Ensemble(learner, members), world, 6, 3000)
+    assert told.models == members
+    found = diagnostics.calibration(told, noise_std=0.5)
+    assert found.ratio == pytest.approx(1, abs=4 * found.ratio_stderr)
+    for level, share, error in zip(
+        diagnostics.LEVELS, found.coverage, found.coverage_stderr, strict=True
+    ):
+        assert share == pytest.approx(level, abs=miss + 4 * error)
+
+
+def test_a_single_model_is_held_to_its_noise_alone():
+    """Standard normal surprise against a noise of 2: a ratio of 1/4, and 95% within 1.96 noises."""
+    rng = np.random.default_rng(0)
+    zeros = np.zeros(10_000)
+    told = diagnostics.Foresight(zeros, zeros, rng.normal(size=10_000), 1)
+    found = diagnostics.calibration(told, noise_std=2.0)
+    assert found.ratio == pytest.approx(0.25, abs=4 * found.ratio_stderr)
+    right = diagnostics.calibration(told, noise_std=1.0)
+    np.testing.assert_allclose(right.coverage, diagnostics.LEVELS, atol=4 * 0.005)
+
+
+def test_predictions_say_how_many_models_they_are_of():
+    world, exact = es.GaussianArms(2), es.Exact(es.IndependentArms(2))
+    assert diagnostics.foresight(exact, world, 2, 2).models == 1000
+    assert diagnostics.look(exact, exact.init(jax.random.key(0)), jnp.eye(2), draws=7).models == 7
+    told = diagnostics.replay(es.Ensemble(es.Linear(2), 3), np.eye(2), [0, 1], [1.0, 2.0])
+    assert told.models == 3
 
 
 def test_replaying_a_history_predicts_each_outcome_from_those_before():
@@ -186,6 +251,7 @@ def test_replaying_a_history_predicts_each_outcome_from_those_before():
         theta, _ = regression(x[:t], y[:t], 1.0, np.zeros(3), np.eye(3))
         assert told.mean[t] == pytest.approx(x[t] @ theta, abs=1e-5)
     np.testing.assert_array_equal(told.spread, np.zeros(12))
+    assert told.models == 1
     many = diagnostics.replay(es.Ensemble(es.Linear(3), 4000), features, chosen, y)
     _, cov = regression(x[:11], y[:11], 1.0, np.zeros(3), np.eye(3))
     want = np.sqrt(x[11] @ cov @ x[11])

@@ -9,6 +9,7 @@ import pytest
 from reference import covariance, learn, random_covariance, regression, thetas, updates
 
 import ensemble_sampling as es
+from ensemble_sampling.checks import known
 from ensemble_sampling.config import describe
 
 DIM, PERIODS = 3, 15
@@ -160,3 +161,72 @@ def test_ensemble_sampling_is_thompson_sampling_over_an_ensemble():
     assert describe(made) == describe(same)
     assert made.label == "4 models"
     assert es.EnsembleSampling(learner, 1).label == "1 model"
+
+
+class Noting:
+    """A learner and a perturbation in one that note the keys they are given."""
+
+    reweights = False
+
+    def __init__(self):
+        self.keys = []
+
+    def note(self, key):
+        if known(data := jax.random.key_data(key)):  # not where only shapes are asked for
+            self.keys.append(tuple(data.tolist()))
+
+    def draw(self, key, shape, inflation):
+        self.note(key)
+        return es.Noise()
+
+    def init(self, key, spread=1.0, noise=None):
+        return (), jax.random.normal(key, (2,))
+
+    def center(self, key):
+        return self.init(key)
+
+    def predict(self, shared, member, features):
+        return member
+
+    def observe(self, key, shared, member, action, outcome, noise):
+        self.note(key)
+        return shared, member
+
+
+def test_members_start_at_draws_of_their_own_and_batches_have_a_key_other_than_the_noise():
+    part = Noting()
+    ensemble, key = es.Ensemble(part, 4, part), jax.random.key(2)  # pyright: ignore[reportArgumentType]
+    belief = ensemble.init(key)
+    assert len(np.unique(np.asarray(belief[1]))) == 8
+    del part.keys[:]
+    ensemble.update(key, belief, es.Action(jnp.int32(0), jnp.ones(2)), jnp.ones(()))
+    assert len(part.keys) == len({*part.keys}) == 2
+    assert tuple(jax.random.key_data(key).tolist()) not in part.keys
+
+
+def test_a_member_is_chosen_uniformly():
+    """Of n choices each of M members gets n / M, with a standard deviation below sqrt(n / M)."""
+    ensemble, n = es.Ensemble(es.IndependentArms(1), 5), 10_000
+    belief = ensemble.init(jax.random.key(0))
+    mine = np.asarray(thetas(belief))[:, 0]
+    keys = jax.random.split(jax.random.key(1), n)
+    sampled = jax.vmap(lambda key: ensemble.sample(key, belief)(jnp.ones((1, 1))))(keys)
+    counts = [np.isclose(sampled[:, 0], m, rtol=1e-5).sum() for m in mine]
+    assert sum(counts) == n
+    assert np.abs(np.array(counts) - n / 5).max() < 5 * np.sqrt(n / 5)
+
+
+@pytest.mark.parametrize("inflation", [1.0, 3.0])
+def test_a_members_drift_is_standard_normal_inflated_and_independent_of_its_perturbation(inflation):
+    """M members with one arm each: the same key would give drift equal to shift. Five standard
+    deviations of the mean, the variance and the correlation."""
+    members = 20_000
+    ensemble = es.Ensemble(es.IndependentArms(1, forgetting=0.9), members, inflation=inflation)
+    noise = ensemble._noise(jax.random.key(0), ())
+    assert noise.drift is not None
+    drift, shift = np.asarray(noise.drift)[:, 0] / inflation, np.asarray(noise.shift) / inflation
+    assert abs(drift.mean()) < 5 / np.sqrt(members)
+    assert abs((drift**2).mean() - 1) < 5 * np.sqrt(2 / members)
+    assert abs((drift * shift).mean()) < 5 / np.sqrt(members)
+    assert noise.drift.shape == (members, 1)
+    assert es.Ensemble(es.IndependentArms(1), 3)._noise(jax.random.key(0), ()).drift is None

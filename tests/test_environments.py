@@ -76,3 +76,29 @@ def test_an_action_function_of_the_wrong_shape_is_named():
     env = es.LinearBandit(4, 6, actions=lambda key, arms, dim: jnp.ones((dim, arms)))
     with pytest.raises(ValueError, match=r"returned shape \(4, 6\), expected \(6, 4\)"):
         env.init(KEYS[0])
+
+
+def test_truth_and_actions_are_drawn_with_keys_of_their_own():
+    """With one key for both, theta would be the first action before it is put on the sphere."""
+    env = es.LinearBandit(3, 1, actions=lambda key, arms, dim: jax.random.normal(key, (arms, dim)))
+    worlds = jax.vmap(env.init)(KEYS)
+    theta, action = np.asarray(worlds.theta), np.asarray(worlds.actions)[:, 0]
+    assert np.abs((theta * action).mean(axis=0)).max() < 5 / np.sqrt(N)
+    for env in (es.LogisticBandit(3, 4), es.NetworkBandit(3, 4, 5)):
+        one, two = env.init(KEYS[0]), env.init(KEYS[1])
+        assert not np.allclose(one.actions, two.actions)
+        assert not np.allclose(one.means, two.means)
+
+
+def test_a_reward_of_a_vector_is_scored_by_its_mean_over_the_noise():
+    """E max(y_1, y_2) with y ~ N(m, s^2 I) is m_1 F(d) + m_2 F(-d) + s sqrt(2) f(d), F and f the
+    normal's, d = (m_1 - m_2) / (s sqrt(2)): more than max(m_1, m_2)."""
+    env = es.NetworkBandit(3, 50, 5, noise_std=2.0, outcomes=2, reward=jnp.max)
+    world = env.init(KEYS[0])
+    m = np.asarray(world.outcomes, np.float64)
+    width = 2.0 * np.sqrt(2)
+    d = (m[:, 0] - m[:, 1]) / width
+    cdf, pdf = jax.scipy.stats.norm.cdf(d), jax.scipy.stats.norm.pdf(d)
+    want = m[:, 0] * cdf + m[:, 1] * (1 - cdf) + width * pdf
+    np.testing.assert_allclose(env.offer(KEYS[1], world).means, want, atol=0.05)
+    assert (want > m.max(axis=1) + 0.05).any()

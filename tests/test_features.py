@@ -1,36 +1,13 @@
-"""Descriptions of actions become numbers, and numbers get a common scale."""
+"""What is on offer, however it is described, becomes a table, names and a mask."""
 
-import jax.numpy as jnp
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.features import Scale, read
-
-
-def test_scale_is_the_root_mean_square_of_what_is_not_zero():
-    rows = np.array([[3.0, 0.0, 0.0], [-4.0, 5.0, 0.0], [0.0, 0.0, 0.0]])
-    scale = Scale.init(3)
-    for row in rows:
-        scale = scale.see(jnp.asarray(row))
-    # (9 + 16) / 2 and 25 / 1; the last feature was never seen and keeps its unit.
-    expected = [1 / np.sqrt(12.5), 1 / 5, 1.0]
-    assert np.asarray(scale.apply(jnp.ones(3))) == pytest.approx(expected)
-
-
-def test_scale_leaves_indicators_exactly_alone():
-    scale = Scale.init(4)
-    rows = np.random.default_rng(0).integers(0, 2, size=(50, 4)).astype(float)
-    for row in rows:
-        scale = scale.see(jnp.asarray(row))
-    assert np.array_equal(scale.apply(jnp.asarray(rows)), rows)
-
-
-def test_scale_survives_tiny_and_huge_features():
-    scale = Scale.init(2).see(jnp.asarray([1e-30, 9e17]))
-    assert np.all(np.isfinite(scale.apply(jnp.asarray([1e-30, 9e17]))))
-    assert float(scale.apply(jnp.asarray([0.0, 9e17]))[1]) == pytest.approx(1.0)
+from ensemble_sampling.decide.offers import Offers, mask, names_of, read
 
 
 def test_hashing_is_the_same_in_every_process():
@@ -42,8 +19,11 @@ def test_hashing_is_the_same_in_every_process():
 
 def test_interactions_tell_contexts_apart():
     actions = [{"kind": "tea"}, {"kind": "coffee"}]
-    difference = lambda hasher, user: np.subtract(*hasher(actions, {"user": user}))  # noqa: E731
     alone, pairs = es.Hasher(512, interactions=False), es.Hasher(512)
+
+    def difference(hasher, user):
+        return np.subtract(*hasher(actions, {"user": user}))
+
     # Without pairs the context shifts both actions alike, and no linear model could prefer.
     assert np.array_equal(difference(alone, "ann"), difference(alone, "bob"))
     assert not np.array_equal(difference(pairs, "ann"), difference(pairs, "bob"))
@@ -81,3 +61,148 @@ def test_texts_name_and_describe_themselves():
 def test_names_must_be_storable():
     with pytest.raises(TypeError, match="name must be text or a number"):
         read({(1, 2): [0.0]}, None, None)
+
+
+NAMES = ["tea", "coffee", "cake"]
+
+
+@pytest.mark.parametrize(
+    "available",
+    [
+        ["tea", "cake"],
+        ("cake", "tea"),
+        {"tea", "cake"},
+        frozenset({"tea", "cake"}),
+        dict.fromkeys(["tea", "cake"]).keys(),
+        np.array(["tea", "cake"]),
+        pd.Index(["cake", "tea"]),
+        pd.Series(["cake", "tea"]),
+        (name for name in ("tea", "cake")),
+        [True, False, True],
+        np.array([True, False, True]),
+        {"cake": True, "tea": True, "coffee": False},
+        {"tea": np.bool_(True), "coffee": np.bool_(False), "cake": True},
+        pd.Series({"cake": True, "tea": True, "coffee": False}),
+        pd.Series({"cake": True, "tea": True, "coffee": False}, dtype="boolean"),
+    ],
+    ids=str,
+)
+def test_availability_is_read_by_name_wherever_there_are_names(available):
+    assert mask(available, NAMES, 3).tolist() == [True, False, True]
+
+
+def test_availability_without_names_goes_by_position():
+    assert mask([True, False], None, 2).tolist() == [True, False]
+    assert mask({1: False, 0: True}, None, 2).tolist() == [True, False]
+    shuffled = pd.Series([False, True], index=[1, 0])
+    assert mask(shuffled, None, 2).tolist() == [True, False]
+    assert mask(None, None, 2).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("available", "error", "message"),
+    [
+        ("teacake", TypeError, "names of those on offer, got 'teacake'"),
+        (b"tea", TypeError, "names of those on offer"),
+        (1, TypeError, "got 1"),
+        (True, TypeError, "got True"),
+        (["tea", "milk"], ValueError, "'milk', which is not on offer: .*'coffee'"),
+        ([], ValueError, "at least one action"),
+        ([["tea"]], TypeError, "names of actions"),
+        ({"tea": True}, ValueError, "says nothing of the action 'coffee'"),
+        ({"tea": True, "coffee": True, "cake": True, "milk": True}, ValueError, "'milk'"),
+        ({"tea": 1, "coffee": 0, "cake": 1}, TypeError, "true or false"),
+        ({"tea": None, "coffee": True, "cake": True}, TypeError, "true or false"),
+        (pd.Series([True, False, True]), ValueError, "0, which is not on offer"),
+        (pd.Series([True] * 3, index=["tea", "tea", "cake"]), ValueError, "name every action once"),
+        (pd.DataFrame({"tea": [True]}), TypeError, "data frame"),
+        ([True, False], ValueError, r"shape \(3,\), got \(2,\)"),
+        ([False] * 3, ValueError, "at least one action"),
+        (["tea", True, False], ValueError, "True, which is not on offer"),
+        ([True, "tea", "cake"], TypeError, "true or false for every action"),
+        ({True, False}, TypeError, "as a set must hold names"),
+        (np.ma.array([True] * 3, mask=[False, True, False]), ValueError, "masked"),
+    ],
+)
+def test_availability_that_cannot_be_meant_is_refused(available, error, message):
+    with pytest.raises(error, match=message):
+        mask(available, NAMES, 3)
+
+
+def test_names_are_found_in_time_linear_in_their_number():
+    names = [f"item {i}" for i in range(10_000)]
+    offers = Offers(10_000, names, None)
+    offer = {name: [1.0] for name in reversed(names)}
+    began = time.perf_counter()
+    read = offers.read(offer, None, names[::2], 1)
+    offers.read(offer, None, dict.fromkeys(names, True), 1)
+    for number in range(0, 10_000, 10):
+        offers.arm(number, 0, names[number])
+    # About 40 ms; looked up one by one in a list it would take seconds.
+    assert time.perf_counter() - began < 1.0
+    assert read.mask.sum() == 5_000
+    with pytest.raises(ValueError, match="'item 7' occurs twice"):
+        names_of([*names, "item 7"])
+
+
+class Frame:
+    """What polars has of a data frame: no index."""
+
+    columns = ("price", "weight")
+
+    def to_numpy(self):
+        return np.array([[2.0, 1.0], [3.0, 5.0]])
+
+    def to_dicts(self):
+        return [{"price": 2.0, "weight": 1.0}, {"price": 3.0, "weight": 5.0}]
+
+
+def test_a_data_frame_without_an_index_has_rows_without_names():
+    table, names = read(Frame(), None, None)
+    assert table.tolist() == [[2.0, 1.0], [3.0, 5.0]]
+    assert names is None
+    hashed, names = read(Frame(), None, es.Hasher(32))
+    assert names is None
+    assert np.array_equal(hashed, es.Hasher(32)(Frame().to_dicts()).astype(hashed.dtype))
+
+
+def test_a_matrix_is_read_as_a_plain_array():
+    table, _ = read(np.ones((1, 2), np.float32).view(np.matrix), None, None)
+    assert type(table) is np.ndarray
+    assert table[0].shape == (2,)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_is_masked_is_refused_and_what_is_not_is_read(kind):
+    values = np.array([[1.0, 2.0], [3.0, 4.0]], kind)
+    hidden = np.ma.array(values, mask=[[False, True], [False, False]])
+    for given in (hidden, {"a": hidden[0], "b": hidden[1]}, [hidden[0], hidden[1]]):
+        with pytest.raises(ValueError, match=r"masked: fill it first"):
+            read(given, None, None)
+    table, _ = read(np.ma.array(values), None, None)
+    assert type(table) is np.ndarray
+    assert np.array_equal(table, values)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [["1.0", "2.0"]],
+        [[1.0, "2.0"]],
+        [[1.0, None]],
+        [[1.0, 2.0 + 1j]],
+        np.array([["2024-01-01"]], "M8[D]"),
+        [[object()]],
+    ],
+)
+def test_only_numbers_are_numbers(given):
+    with pytest.raises(TypeError, match=r"must be rows of numbers of one width, got .*Hasher"):
+        read(given, None, None)
+
+
+def test_features_are_bounded_so_that_their_squares_fit():
+    edge = np.array([[9.9e14, -9.9e14]])
+    assert np.isfinite(np.square(read(edge, None, None)[0] * 1e3)).all()
+    for large in (1e15, -1e15, 3e38, 1e300, np.inf, np.nan):
+        with pytest.raises(ValueError, match=r"finite and below 1e\+15, got .* in row 0, column 1"):
+            read([[0.0, large]], None, None)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import covariance, learn, noises, random_covariance, regression, thetas
+from reference import covariance, exact, learn, noises, random_covariance, regression, thetas
 
 import ensemble_sampling as es
 
@@ -132,15 +132,99 @@ def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, j
     assert np.linalg.norm(np.linalg.solve(root, have_mean - want_mean)) < 0.1
 
 
-def test_an_arm_pulled_200_000_times_keeps_its_float32_mean():
-    learner, pulls = es.IndependentArms(3, noise_std=1.0, prior_mean=5.0), 200_000
-    y = (100 + np.random.default_rng(0).normal(size=pulls)).astype(np.float32)
-    x = np.broadcast_to(np.eye(3)[1], (pulls, 3))
-    _, belief = learn(es.Exact(learner), jax.random.key(0), np.ones(pulls, np.int32), x, y)
-    want = (5 + y.astype(np.float64).sum()) / (1 + pulls)
-    width = 1 / np.sqrt(1 + pulls)
-    np.testing.assert_allclose(thetas(belief), [5, want, 5], rtol=0, atol=width)
-    np.testing.assert_allclose(covariance(learner, belief)[1, 1], width**2, rtol=0.01)
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        es.IndependentArms(2, prior_mean=5.0),
+        es.Linear(1, prior_mean=5.0),
+        es.PerAction(es.Linear(1, prior_mean=5.0), 2),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_a_million_float32_outcomes_around_1000_leave_every_member_where_float64_does(learner):
+    """All of one arm, whose noise is 1. Observed here: a hundredth of the posterior's width."""
+    members, key = 3, jax.random.key(0)
+    ensemble = es.Ensemble(learner, members)
+    y = (1000 + np.random.default_rng(0).normal(size=MILLION)).astype(np.float32)
+    index, x = jnp.zeros(MILLION, jnp.int32), jnp.ones((MILLION, 1))
+    start, end = learn(ensemble, key, index, x, y)
+    shift, _ = noises(ensemble, key, MILLION)
+    targets = y.astype(np.float64)[:, None] + np.asarray(shift, np.float64)
+
+    def first(belief):
+        return thetas(belief).reshape(members, -1)[:, 0]
+
+    want = (first(start) + targets.sum(axis=0)) / (1 + MILLION)
+    width = 1 / np.sqrt(1 + MILLION)
+    np.testing.assert_allclose(first(end), want, rtol=0, atol=0.1 * width)
+    have = covariance(learner, end).reshape(-1, *covariance(learner, end).shape[-2:])[0, 0, 0]
+    np.testing.assert_allclose(np.sqrt(have), width, rtol=0.01)
+
+
+def test_pulls_are_counted_beyond_what_float32_counts():
+    learner = es.IndependentArms(2)
+    shared, member = learner.init(jax.random.key(0))
+    many = shared.pulls._replace(value=shared.pulls.value.at[1].set(2.0**24))
+    start = (shared._replace(pulls=many), member)
+    action, key = es.Action(jnp.int32(1), jnp.zeros(1)), jax.random.key(0)
+
+    def pull(_, belief):
+        return es.Exact(learner).update(key, belief, action, jnp.float32(0))
+
+    end = jax.jit(lambda belief: jax.lax.fori_loop(0, 1001, pull, belief))(start)
+    np.testing.assert_array_equal(exact(end[0].pulls), [1, 2**24 + 1001])
+
+
+# Vector outcomes, and beliefs that are lost
+
+
+def test_every_entry_of_a_vector_outcome_has_the_given_prior_mean_and_its_own_regression(float64):
+    rng = np.random.default_rng(2)
+    mean, cov = np.array([3.0, -2.0, 0.5]), random_covariance(rng, 3)
+    learner = es.Linear(3, 0.6, mean, prior_cov=cov, outcomes=2, reward=jnp.sum)
+    x, y = rng.normal(size=(7, 3)), rng.normal(size=(7, 2))
+    start, end = learn(es.Exact(learner), jax.random.key(0), np.zeros(7, int), x, y)
+    np.testing.assert_allclose(start[1].value, np.stack([mean, mean], axis=1), rtol=1e-12)
+    for entry in range(2):
+        want, _ = regression(x, y[:, entry], 0.6, mean, cov)
+        np.testing.assert_allclose(np.asarray(end[1].value)[:, entry], want, atol=1e-10)
+
+
+def test_a_linear_model_values_a_vector_by_its_reward_averaged_over_the_noise(float64):
+    learner = es.Linear(2, 0.7, [1.0, -1.0], outcomes=2, reward=lambda y: y[0] * y[1] + y[0] ** 2)
+    x = jnp.asarray([[1.0, 0.5], [2.0, 1.0]])
+    m = np.asarray(x) @ [1.0, -1.0]
+    have = learner.predict(*learner.center(jax.random.key(0)), x)
+    np.testing.assert_allclose(have, m * m + m**2 + 0.7**2, rtol=1e-10)
+
+
+class Huge(es.GaussianArms):
+    """A world whose outcomes are finite, but not their squares or sums."""
+
+    def outcome(self, key, world, action):
+        return jnp.where(jax.random.bernoulli(key), 3e38, -3e38)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [es.IndependentArms(3), es.Linear(3), es.PerAction(es.Linear(3), 3)],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_a_belief_that_is_no_longer_finite_is_noticed(learner):
+    index, x, y = np.arange(30) % 3, np.eye(3)[np.arange(30) % 3], np.ones(30)
+    for posterior in (es.Exact(learner), es.Ensemble(learner, 4, es.Poisson())):
+        for scale, lost in ((1.0, False), (3e38, True)):
+            outcomes = scale * y * (-1) ** (np.arange(30) // 3)
+            _, belief = learn(posterior, jax.random.key(0), index, x, outcomes)
+            assert (int(es.ThompsonSampling(posterior).diverged(belief)) > 0) == lost
+
+
+def test_a_result_says_that_beliefs_were_lost():
+    agent = es.EnsembleSampling(es.IndependentArms(3), 4)
+    assert es.simulate(agent, Huge(3), 30, 2).diverged > 0
 
 
 def test_an_update_touches_one_arm_only():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -28,8 +29,10 @@ def test_a_plan_says_how_many_members_and_why(small):
     asked = es.theory.members_for_loss(dim=4, arms=4, periods=60, epsilon=0.1)
     assert f"asks for {asked:,} members" in text
     assert small.decision_seconds > 0
-    assert small.decision_bytes == 4 * (4 + 4 * small.members)  # float32: pulls, and a mean each
+    state = es.EnsembleSampling(es.IndependentArms(4), small.members).init(jax.random.key(0))
+    assert small.decision_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     assert all(f"{e.members:>6} members {e.difference:8.4f}" in text for e in size.evaluated)
+    assert "± is one standard error" in text
 
 
 def test_a_plan_shows_the_curves_of_its_own_ensemble(small):

@@ -1,17 +1,31 @@
 """The report says what the results say: verdicts, figures and pages, from results made up here."""
 
+import dataclasses
 import re
-from importlib import import_module
+from html import unescape
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from ensemble_sampling import files
-from ensemble_sampling.paper import FIGURES, PANELS, Curves, Gaps, Paths, claims, figures, report
+from ensemble_sampling.paper import (
+    FIGURES,
+    PANELS,
+    Curves,
+    Figure,
+    Gaps,
+    Paths,
+    claims,
+    figure1,
+    figure2,
+    figures,
+    report,
+    tables,
+)
 from ensemble_sampling.paper.claims import CLAIMS, Interval, Verdict
-from ensemble_sampling.simulate import numbers
-from ensemble_sampling.study import sizing, theory
+from ensemble_sampling.simulate import execution, numbers
+from ensemble_sampling.study import sizing, styles, theory
 
 REALIZATIONS = 50
 
@@ -80,8 +94,8 @@ def made_up(levels, sizes, seed=0):
         if isinstance(panel, Curves):
             found[name]["windows"] = [list(window) for window in panel.windows]
             found[name]["series"] = [
-                series(agent.label, level, panel.windows, panel.periods, rng)
-                for agent, level in zip(panel.agents, levels[name], strict=True)
+                series(label, level, panel.windows, panel.periods, rng)
+                for label, level in zip(panel.labels, levels[name], strict=True)
             ]
         elif isinstance(panel, Paths):
             made = {"label": "5 models", "members": 5, "after": [0, 9, 99]}
@@ -164,8 +178,75 @@ def test_the_growth_exponent_is_that_of_a_power_law():
         {"arms": a, "members": m, "low": m, "high": m}
         for a, m in zip(arms, 3 * arms**0.5, strict=True)
     ]
-    interval = claims.exponent({"1b": {"points": points}}, "1b")
+    interval = claims.exponent({"1b": {"points": points}}, figure1.MEMBERS)
     np.testing.assert_allclose(interval, 0.5, rtol=1e-12)
+
+
+def correlated(sign, by_neighbours):
+    """How the errors of eight points may go together, all of them alike in size."""
+    apart = np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
+    return np.outer(sign, sign) * (by_neighbours**apart)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "most"),
+    [
+        (np.eye(8), 1.0),
+        (correlated(np.ones(8), 0.6), 1.0),
+        # Worst of all: every error moves the slope the same way. Then it is exactly 95%.
+        (correlated([-1, -1, -1, -1, 1, 1, 1, 1], 1.0), 0.97),
+    ],
+    ids=["independent", "neighbours", "worst"],
+)
+def test_the_growth_exponent_is_covered_whatever_the_correlation_of_the_points(correlation, most):
+    """Of 1,000 trials at 95% fewer than 93% are 3 standard errors off."""
+    rng = np.random.default_rng(4)
+    arms = np.geomspace(10, 200, 8)
+    errors = rng.multivariate_normal(np.zeros(8), correlation, size=1000, method="svd")
+    covered, independent = 0, 0
+    weights = np.log(arms) - np.log(arms).mean()
+    weights /= (weights**2).sum()
+    for error in errors:
+        members = 3 * arms**0.6 * np.exp(0.05 * error)
+        points = [
+            {"arms": a, "members": m, "low": m * np.exp(-0.098), "high": m * np.exp(0.098)}
+            for a, m in zip(arms, members, strict=True)
+        ]
+        found = claims.exponent({"1b": {"points": points}}, figure1.MEMBERS)
+        covered += found.low <= 0.6 <= found.high
+        independent += abs(found.estimate - 0.6) <= 0.098 * np.linalg.norm(weights)
+    assert 0.93 <= covered / 1000 <= most
+    if correlation[0, 1] > 0.5:  # adding squares, as if points were independent, covers less
+        assert independent / 1000 < 0.9
+
+
+# Student's t with 5 degrees of freedom: 97.5% and, for five comparisons, 99.5% lie below.
+ONE, FIVE = 2.570582, 4.032143
+SIX = np.array([0.3, -1.2, 2.5, 0.9, 1.1, -0.4])
+HALF = SIX.std(ddof=1) / 6**0.5
+
+
+def test_an_interval_is_students_and_widened_for_every_comparison():
+    zero = np.zeros(6)
+    for worse, errors in (([SIX], ONE), ([SIX] * 5, FIVE)):
+        found = claims.advantage([zero], worse)
+        want = SIX.mean() + errors * HALF * np.array([0, -1, 1])
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+    np.testing.assert_allclose(
+        claims.advantage([zero] * 5, [SIX]), claims.advantage([zero], [SIX] * 5), rtol=1e-12
+    )
+    steps = claims.improvement([(5 - i) * SIX for i in range(6)])
+    np.testing.assert_allclose(steps, SIX.mean() + FIVE * HALF * np.array([0, -1, 1]), rtol=1e-6)
+
+
+def test_a_ratios_interval_is_students_on_the_log_scale_and_widened_too():
+    better, worse = np.full(6, 2.0), 10 + SIX
+    relative = worse.std(ddof=1) / 6**0.5 / worse.mean()
+    for count, errors in ((1, ONE), (5, FIVE)):
+        found = claims.factor(better, [worse] * count)
+        ratio = worse.mean() / 2
+        want = ratio * np.exp(errors * relative * np.array([0, -1, 1]))
+        np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
 def test_approaching_from_below_counts_as_approaching():
@@ -187,7 +268,9 @@ def test_panels_are_compared_in_the_worlds_they_share(claimed):
             {**s, "averages": [row[:20] for row in s["averages"]]} for s in claimed["2b"]["series"]
         ],
     }
-    greedy, ensembles = claims.averages({**claimed, "2b": short}, "late", "2a", "2b")
+    greedy, ensembles = claims.averages(
+        {**claimed, "2b": short}, "late", figure2.GREEDY, figure2.ENSEMBLES
+    )
     assert {len(values) for values in (*greedy, *ensembles)} == {20}
 
 
@@ -224,7 +307,7 @@ def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeyp
     def forbidden(*args, **kwargs):
         raise AssertionError("the report ran something")
 
-    monkeypatch.setattr(import_module("ensemble_sampling.simulate"), "_program", forbidden)
+    monkeypatch.setattr(execution, "_program", forbidden)
     monkeypatch.setattr(sizing, "smallest_ensemble", forbidden)
     save(claimed, tmp_path)
     assert report.build(tmp_path) == tmp_path / "report.html"
@@ -257,19 +340,82 @@ def test_legends_name_every_series_in_a_style_of_its_own(claimed):
         for ax, panel in zip(axes, figure.panels, strict=True):
             if not isinstance(panel, Curves) or isinstance(panel, Gaps):
                 continue
-            lines = [
-                line for line in ax.lines if line.get_label() in {a.label for a in panel.agents}
-            ]
-            assert [line.get_label() for line in lines] == [a.label for a in panel.agents]
+            lines = [line for line in ax.lines if line.get_label() in panel.labels]
+            assert [line.get_label() for line in lines] == panel.labels
             assert len({str(line.get_marker()) for line in lines}) == len(lines)
             assert len({line.get_color() for line in lines}) == len(lines)
+
+
+def crowd(claimed, count):
+    """Panel 1a with so many agents, whose labels are awkward."""
+    names = ["a|b", "<script>alert(1)</script>", "$x_1$", "_hidden", "*bold* & `code`"]
+    labels = names + [f"agent {i}" for i in range(count - len(names))]
+    first = claimed["1a"]["series"][0]
+    series = [{**first, "label": label} for label in labels]
+    panel = dataclasses.replace(figure1.REGRET, published=None)
+    return panel, labels, {"1a": {**claimed["1a"], "series": series}}
+
+
+def test_styles_repeat_only_after_264_curves():
+    assert len({styles.style(i) for i in range(264)}) == 264
+
+
+def test_panels_of_regret_in_one_figure_share_a_scale_that_begins_at_zero(claimed):
+    (low, high), *others = [ax.get_ylim() for ax in figures.draw(FIGURES[2], claimed).axes]
+    assert low == 0
+    assert high >= 1.2 * 45  # the highest curve of all four panels begins there
+    assert others == [(low, high)] * 3
+
+
+@pytest.mark.parametrize("count", [7, 40])
+def test_any_number_of_curves_is_drawn_each_in_a_style_of_its_own(claimed, count):
+    panel, labels, found = crowd(claimed, count)
+    (ax,) = figures.draw(Figure(1, "toy", "A toy.", (panel,)), found).axes
+    assert len(ax.lines) == count
+    looks = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}
+    assert len(looks) == count
+    legend = ax.get_legend()
+    assert legend is not None
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert r"\$x_1\$" in shown  # no mathematics
+    assert [s.replace(r"\$", "$").strip() for s in shown] == labels
+
+
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2)])
+def test_a_figure_may_have_any_number_of_panels(claimed, tmp_path, count, rows, columns):
+    figure = Figure(9, "toy", "A toy.", FIGURES[2].panels[:count])
+    drawn = figures.draw(figure, claimed)
+    assert len(drawn.axes) == count
+    assert drawn.get_size_inches().tolist() == [4.5 * columns, 3.5 * rows]
+    figures.save(figure, claimed, tmp_path)
+    ElementTree.parse(tmp_path / "figure9.svg")
+
+
+def test_labels_are_shown_as_they_are_in_markdown_and_html(claimed, tmp_path):
+    panel, labels, found = crowd(claimed, 7)
+    text = "\n\n".join(panel.tables(found["1a"]))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1  # no cell was split
+    page = report.html(f"# A <b>title</b>\n\n{text}\n", tmp_path)
+    body = page.split("<body>")[1]
+    assert [unescape(cell) for cell in re.findall(r"<tr>\n<td>(.*?)</td>", body)] == labels
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in page
+    assert tables.plain("one\ntwo") == "one two"
+
+
+def test_the_report_says_what_plus_minus_means(claimed):
+    text = report.markdown(claimed)
+    assert "± is one standard error" in text.split("##")[0]
+    assert "95% confidence bands" in text.split("##")[0]
 
 
 def test_losses_are_shown_beside_the_bound_and_marked_as_ours(claimed):
     """Levels are those at the end of a fall from 1.2 times as much: 1.1 times on average."""
     panel = PANELS["4b"]
     assert isinstance(panel, Gaps)
-    rows = figures.gaps(panel, claimed["4b"], panel.whole)
+    rows = panel.losses(claimed["4b"], panel.whole)
     np.testing.assert_array_equal(rows[:, 0], panel.members)
     for (_, loss, error), level in zip(rows, OURS["4b"][1:], strict=True):
         assert loss == pytest.approx(1.1 * (level - OURS["4b"][0]), abs=5 * error)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from threading import Event
 from typing import Any
 
 import equinox as eqx
@@ -16,11 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax import Array
+from jax.core import Tracer
 
 import ensemble_sampling as es
+from ensemble_sampling.agents import greedy
 from ensemble_sampling.simulate import Moments, realization
+from ensemble_sampling.simulate import run as running
 from ensemble_sampling.simulate.checkpoint import Checkpoint
-from ensemble_sampling.simulate.execution import _program
+from ensemble_sampling.simulate.execution import _program, completed
 
 ARMS, DIM, PERIODS = 6, 3, 60
 
@@ -38,11 +42,12 @@ class Draws:
     def __init__(self, seed: int, number: int, periods: int):
         key = jax.random.fold_in(jax.random.key(seed), number)
         world, outcome, agent = jax.random.split(key, 3)
-        self.world, _ = jax.random.split(world)
+        self.world, offer = jax.random.split(world)
         self.start, act, update = jax.random.split(agent, 3)
         at = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
         times = jnp.arange(periods)
         self.outcome, self.act, self.update = at(outcome, times), at(act, times), at(update, times)
+        self.offer = at(offer, times)
 
     @property
     def outcome_noise(self) -> np.ndarray:
@@ -200,6 +205,86 @@ def test_the_compiled_simulator_is_a_plain_numpy_loop(name):
         np.testing.assert_allclose(have[number], want, rtol=0, atol=2e-5)
 
 
+class Comings(es.GaussianArms):
+    """Gaussian arms of which some are there and some not, anew in every period."""
+
+    def offer(self, key, world):
+        there = jax.random.bernoulli(key, 0.4, (self.arms,)).at[0].set(True)
+        return es.Round(jnp.eye(self.arms), world, there)
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_regret_is_to_the_best_action_that_was_there(expected):
+    """A plain loop: which actions are there is drawn anew, and the others count for nothing."""
+    env = Comings(ARMS)
+    have = regrets(es.Uniform(), env, PERIODS, 3, seed=5, expected=expected)
+    for number in range(3):
+        draws = Draws(5, number, PERIODS)
+        world, want, masks = env.init(draws.world), [], set()
+        means, there = np.asarray(world), np.ones(ARMS, bool)
+        for offer_key, tie in zip(draws.offer, bits(draws.act), strict=True):
+            there = np.asarray(env.offer(offer_key, world).available)
+            masks.add(there.tobytes())
+            chosen = first_of_ties(np.where(there, 0.0, -np.inf), tie)
+            want.append(means[there].max() - means[chosen])
+        if expected:
+            want[-1] = means[there].max() - means[there].mean()  # all equally likely
+        np.testing.assert_allclose(have[number], want, rtol=0, atol=2e-6)
+        assert len(masks) > PERIODS / 3
+
+
+def test_fresh_actions_are_offered_in_every_period():
+    """Each period's regret is among those of that period's own offer, and offers differ."""
+    env, draws = es.LinearBandit(DIM, ARMS, fresh=True), Draws(9, 0, PERIODS)
+    have = regrets(es.Uniform(), env, PERIODS, 1, seed=9)[0]
+    world, best = env.init(draws.world), []
+    for regret, key, tie in zip(have, draws.offer, bits(draws.act), strict=True):
+        means = np.asarray(env.offer(key, world).means)
+        assert regret == pytest.approx(means.max() - means[first_of_ties(0 * means, tie)], abs=2e-6)
+        best.append(means.max())
+    assert len(np.unique(best)) == PERIODS
+
+
+class OnHost(eqx.Module):
+    """Uniform choice run by Python, as agents are that cannot be traced."""
+
+    host = True
+    label = "on the host"
+
+    def init(self, key):
+        return ()
+
+    def act(self, key, state, features, available=None):
+        assert not isinstance(features, Tracer)
+        return greedy(key, jnp.zeros(len(features)), available)
+
+    def update(self, key, state, action, outcome):
+        return state
+
+    def probabilities(self, state, features, available=None, key=None):
+        return es.Uniform().probabilities(state, features, available, key)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk": 2}, {"expected": True}, {"coupled": True}])
+def test_agents_on_the_host_run_the_same_realizations_as_compiled_ones(options):
+    traced, host = (
+        regrets(agent, Comings(ARMS), 12, 5, seed=3, **options)
+        for agent in (es.Uniform(), OnHost())
+    )
+    np.testing.assert_allclose(host, traced, rtol=0, atol=2e-6)
+    assert len({row.tobytes() for row in host}) == 5
+
+
+def test_a_posterior_in_an_agents_place_means_thompson_sampling():
+    posterior = es.Exact(INDEPENDENT)
+    short, long = (
+        es.simulate(agent, GAUSSIAN, 20, 4, keep=True)
+        for agent in (posterior, es.ThompsonSampling(posterior))
+    )
+    np.testing.assert_array_equal(short.regret, long.regret)
+    assert short.label == long.label
+
+
 class Recorder(es.GaussianArms):
     """Gaussian arms that report the world itself as every mean reward's scale."""
 
@@ -250,10 +335,13 @@ def small(**options) -> Any:
     return es.simulate(agent, es.GaussianArms(4), 20, 22, seed=2, **options)
 
 
+CHUNK = 3  # eight chunks, the last of a single realization
+
+
 @pytest.fixture(scope="module")
 def whole():
-    """Never interrupted, in chunks of 5."""
-    return small(keep=True, chunk=5)
+    """Never interrupted."""
+    return small(keep=True, chunk=CHUNK)
 
 
 @pytest.mark.parametrize("chunk", [None, 7])
@@ -271,12 +359,17 @@ def test_mean_and_stderr_are_those_of_the_realizations(whole):
     np.testing.assert_allclose(whole.stderr, want, rtol=1e-10, atol=1e-12)
     assert whole.regret.shape == (22, 20)
     assert whole.periods == 20
-    assert small(chunk=5).regret is None
+    assert small(chunk=CHUNK).regret is None
 
 
-def test_chosen_periods_can_be_kept(whole):
-    some = small(keep=[0, -1], chunk=5).regret
-    assert (some == whole.regret[:, [0, -1]]).all()
+@pytest.mark.parametrize("keep", [[0, -1], (0, 19), range(2), np.array([3, 5]), iter([7])])
+def test_chosen_periods_can_be_kept_and_checkpointed(whole, keep, tmp_path):
+    periods = list(keep)
+    keep = iter(periods) if hasattr(keep, "__next__") else keep
+    some = small(keep=keep, chunk=CHUNK, checkpoint=tmp_path).regret
+    assert (some == whole.regret[:, periods]).all()
+    again = small(keep=[int(p) for p in periods], checkpoint=tmp_path)
+    assert (again.regret == some).all()
 
 
 def test_one_realization_has_no_standard_error():
@@ -307,6 +400,7 @@ class Stop(KeyboardInterrupt):
 
 
 def interrupt_after(chunks):
+    """Progress that interrupts once so many chunks are done."""
     seen = []
 
     def progress(done, total):
@@ -322,35 +416,73 @@ def identical(one, two):
         assert np.array_equal(getattr(one, name), getattr(two, name)), name
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path):
+# Interrupted after two chunks: one thread runs a third and has begun or finished a fourth at most,
+# so that four of the eight are never run, however fast the machine.
+SAVED = range(2, 5)
+
+
+def test_work_is_begun_only_a_little_ahead_of_the_caller():
+    """An item more than there are threads, whatever the speed of either side."""
+    begun = []
+    source = completed(begun.append, range(100), threads=3)
+    for done in range(1, 20):
+        next(source)
+        assert len(begun) <= done + 3
+    source.close()
+    assert len(begun) <= 19 + 3
+
+
+def test_what_fails_in_a_thread_fails_at_the_caller_and_the_rest_is_told_to_stop():
+    stop = Event()
+
+    def work(item):
+        if item == 0:
+            raise OSError("the disk is full")
+        assert stop.wait(60)
+
+    with pytest.raises(OSError, match="disk is full"):
+        list(completed(work, range(10), 2, stop))
+    assert stop.is_set()
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "threads_at_a_time", lambda: 1)
     with pytest.raises(Stop):
-        small(keep=True, chunk=5, checkpoint=tmp_path, progress=interrupt_after(2))
-    saved = sorted(tmp_path.glob("chunk-*.npz"))
-    assert 2 <= len(saved) < 5
+        small(keep=True, chunk=CHUNK, checkpoint=tmp_path, progress=interrupt_after(2))
+    assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
     reports = []
     resumed = small(keep=True, checkpoint=tmp_path, progress=lambda *told: reports.append(told))
     identical(resumed, whole)
-    assert reports[0][0] >= 10  # not computed again
+    assert reports[0][0] >= 2 * CHUNK  # not computed again
     assert reports[-1] == (22, 22)
     identical(small(keep=True, checkpoint=tmp_path), whole)  # nothing left to do
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_what_a_kill_cut_short_is_swept_away(whole, tmp_path):
+    left = tmp_path / "chunk-00003.npz.4711.part"
+    left.write_bytes(b"half of it")
+    identical(small(keep=True, chunk=CHUNK, checkpoint=tmp_path), whole)
+    assert not left.exists()
+
+
 OTHER_PROCESS = """
 import os, signal, sys
 import numpy as np
-from test_simulate import Stop, interrupt_after, small
+from test_simulate import CHUNK, Stop, interrupt_after, running, small
+
+running.threads_at_a_time = lambda: 1
 
 def die(done, total):
-    if done >= 10:
+    if done >= 2 * CHUNK:
         os.kill(os.getpid(), signal.SIGKILL)
 
 folder = sys.argv[1]
 if sys.argv[2] == "kill":
-    small(keep=True, chunk=5, checkpoint=folder, progress=die)
-np.save(folder + "/regret.npy", small(keep=True, chunk=5).regret)
+    small(keep=True, chunk=CHUNK, checkpoint=folder, progress=die)
+np.save(folder + "/regret.npy", small(keep=True, chunk=CHUNK).regret)
 try:
-    small(keep=True, chunk=5, checkpoint=folder + "/half", progress=interrupt_after(2))
+    small(keep=True, chunk=CHUNK, checkpoint=folder + "/half", progress=interrupt_after(2))
 except Stop:
     pass
 """
@@ -358,7 +490,8 @@ except Stop:
 
 def run_elsewhere(folder, what, devices):
     flags = f"--xla_force_host_platform_device_count={devices}"
-    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": os.path.dirname(__file__)}
+    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path}
     command = [sys.executable, "-c", OTHER_PROCESS, str(folder), what]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
 
@@ -366,17 +499,17 @@ def run_elsewhere(folder, what, devices):
 def test_a_killed_run_resumes_to_the_same_bits(whole, tmp_path):
     killed = run_elsewhere(tmp_path, "kill", 1)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert 2 <= len(list(tmp_path.glob("chunk-*.npz"))) <= 5
+    assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
     identical(small(keep=True, checkpoint=tmp_path), whole)
 
 
 def test_the_number_of_devices_changes_nothing_beyond_rounding(whole, tmp_path):
-    """Chunks of 5 do not divide by 4 devices, and a run begun there is finished here."""
+    """Chunks of 3 do not divide by 4 devices, and a run begun there is finished here."""
     done = run_elsewhere(tmp_path, "devices", 4)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "regret.npy"), whole.regret, rtol=0, atol=1e-5)
     half = tmp_path / "half"
-    assert 2 <= len(list(half.glob("chunk-*.npz"))) < 5
+    assert len(list(half.glob("chunk-*.npz"))) in SAVED
     resumed = small(keep=True, checkpoint=half)
     np.testing.assert_allclose(resumed.regret, whole.regret, rtol=0, atol=1e-5)
     np.testing.assert_allclose(resumed.mean, whole.mean, rtol=0, atol=1e-5)
@@ -384,7 +517,7 @@ def test_the_number_of_devices_changes_nothing_beyond_rounding(whole, tmp_path):
 
 @pytest.fixture
 def finished(whole, tmp_path):
-    small(keep=True, chunk=5, checkpoint=tmp_path)
+    small(keep=True, chunk=CHUNK, checkpoint=tmp_path)
     return tmp_path
 
 
@@ -423,7 +556,9 @@ def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damag
     if damage == "flipped":
         data[len(data) // 2] ^= 1
     elif damage == "another run's":
-        es.simulate(es.Uniform(), es.GaussianArms(4), 20, 22, chunk=5, checkpoint=tmp_path / "o")
+        es.simulate(
+            es.Uniform(), es.GaussianArms(4), 20, 22, chunk=CHUNK, checkpoint=tmp_path / "o"
+        )
         data = (tmp_path / "o" / path.name).read_bytes()
     path.write_bytes({"truncated": data[:-100], "empty": b""}.get(damage, data))
     with pytest.warns(UserWarning, match=r"chunk-00001.npz is damaged .* computed again"):
@@ -435,7 +570,7 @@ def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damag
 def test_no_flipped_bit_of_a_chunk_goes_unnoticed(finished):
     run = json.loads((finished / "run.json").read_text())["run"]
     store = Checkpoint(finished, run)
-    store.begin(5)
+    store.begin(CHUNK)
     path, good = finished / "chunk-00000.npz", store.load(0)
     data, noticed = path.read_bytes(), 0
     assert good is not None
@@ -487,9 +622,10 @@ def test_a_period_costs_the_same_early_and_late(periods):
 
 def test_a_sweep_over_settings_shares_one_compilation():
     env = es.GaussianArms(3)
-    runs = lambda agents, envs=(env,): [  # noqa: E731
-        es.simulate(a, e, 4, 3) for a in agents for e in envs
-    ]
+
+    def runs(agents, envs=(env,)):
+        return [es.simulate(a, e, 4, 3) for a in agents for e in envs]
+
     learner = es.IndependentArms(3)
     runs([es.EpsilonGreedy(learner, 0.3)])
     before = _program.cache_info().misses
@@ -530,11 +666,28 @@ def test_the_nth_coupled_pull_of_an_arm_brings_the_same_outcome_to_every_agent()
     assert pulls_of(0, False) != pulls_of(1, False)
 
 
+@pytest.mark.parametrize("coupled", [False, True])
+def test_every_pull_of_every_arm_brings_noise_of_its_own(coupled):
+    world_key, _ = jax.random.split(jax.random.split(jax.random.key(7), 3)[0])
+    means = np.asarray(es.GaussianArms(3).init(world_key))
+    noise = [y - means[arm] for arm, pulls in pulls_of(0, coupled).items() for y in pulls]
+    assert np.diff(np.sort(noise)).min() > 1e-5
+
+
+def draw_a_number(agent, key, state, event):
+    return jax.random.uniform(key)
+
+
+def test_a_measure_has_a_key_of_its_own_in_every_period():
+    drawn = regrets(es.Uniform(), GAUSSIAN, 30, 4, measure=draw_a_number)
+    assert len(np.unique(drawn)) == drawn.size
+
+
 def test_coupling_sharpens_paired_comparisons():
     """Variance of the difference of two agents' total regret, where noise is what decides.
 
-    Found with 1,000 realizations: coupled 38 times smaller than with independent runs, and 4
-    times smaller than with the same worlds alone. With half as many, 10 and 2 leave room.
+    It varies: with 500 realizations and seeds 0 to 11 it was 18 to 56 times smaller than with
+    independent runs, and 1.7 to 4.5 times smaller than with the same worlds alone.
     """
     learner, env = es.IndependentArms(10, noise_std=4.0), es.GaussianArms(10, noise_std=4.0)
     agents = es.EnsembleSampling(learner, 10), es.EnsembleSampling(learner, 10, inflation=1.2)
@@ -547,8 +700,8 @@ def test_coupling_sharpens_paired_comparisons():
         return np.var(totals[0] - totals[1])
 
     coupled = variance(True, (1, 1))
-    assert variance(False, (1, 2)) / coupled > 10
-    assert variance(False, (1, 1)) / coupled > 2
+    assert variance(False, (1, 2)) / coupled > 5
+    assert variance(False, (1, 1)) / coupled > 1.2
 
 
 def test_the_bar_shows_rate_and_progress(capsys):
@@ -556,6 +709,17 @@ def test_the_bar_shows_rate_and_progress(capsys):
     shown = capsys.readouterr().err
     assert "22/22" in shown
     assert "realizations/s" in shown
+
+
+class Bracketed(es.Uniform):
+    @property
+    def label(self):
+        return "[red]uniform[/blue]"
+
+
+def test_a_label_with_brackets_is_shown_as_it_is(capsys):
+    es.simulate(Bracketed(), es.GaussianArms(4), 5, 3, progress=True)
+    assert "[red]uniform[/blue]" in capsys.readouterr().err
 
 
 def test_float64_runs_are_float64(float64):

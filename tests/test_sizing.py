@@ -8,6 +8,7 @@ from ensemble_sampling.simulate import mean_and_error
 from ensemble_sampling.study.sizing import (
     Evaluation,
     FirstMembers,
+    _Line,
     _locate,
     _padded,
     smallest_ensemble,
@@ -64,6 +65,28 @@ def test_the_range_holds_the_truth_about_as_often_as_it_says(curve, realizations
     assert held >= 0.87 * searches
     # The straight line is off by up to 4% where the truth bends most (1,000 realizations).
     assert np.median(found) == pytest.approx(48, rel=0.06)
+
+
+def test_between_the_sizes_measured_the_difference_is_a_line_in_one_over_members_squared():
+    """Exact for 0.01 + 40 / M^2, which is 0.05 at 31.6 members: so 32 are the first to suffice."""
+    line = _Line.of({m: np.full(5, 0.01 + 40 / m**2) for m in (20, 40)})
+    np.testing.assert_allclose(line.at([10, 25, 100]), [0.41, 0.074, 0.014], rtol=1e-12)
+    assert line.first(0.05, 1024) == 32
+    assert line.first(0.005, 64) == 64  # never: the largest
+
+
+def test_the_band_of_the_line_is_that_of_least_squares_on_common_worlds():
+    """At a size measured, with two sizes, it is the size's own standard error; between them the
+    errors of the two go together as their realizations do."""
+    rng = np.random.default_rng(0)
+    world = rng.normal(size=400)
+    few, many = 0.2 + 0.1 * world, 0.1 + 0.1 * world + 0.02 * rng.normal(size=400)
+    line = _Line.of({2: few, 4: many})
+    error = many.std(ddof=1) / 20
+    assert float(line.at(4, 2.0)[0] - line.at(4)[0]) == pytest.approx(2 * error, rel=1e-9)
+    share = (1 / 9 - 1 / 16) / (1 / 4 - 1 / 16)  # of the way to 2, at 3 members
+    between = (share * few + (1 - share) * many).std(ddof=1) / 20
+    assert float(line.at(3, 1.0)[0] - line.at(3)[0]) == pytest.approx(between, rel=1e-9)
 
 
 def test_all_realizations_are_spent_near_the_answer_only():

@@ -1,5 +1,6 @@
 """The ledger keeps what it acknowledged, and says clearly what is wrong with what it finds."""
 
+import json
 import os
 import resource
 import sqlite3
@@ -10,12 +11,15 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.decide.ledger import Decided
+from ensemble_sampling.decide import snapshots
+from ensemble_sampling.decide.ledger import Ledger, Observed
+from ensemble_sampling.decide.snapshots import Snapshot
 from ensemble_sampling.decide.summary import inspect
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -120,14 +124,13 @@ def test_migrate_replays_the_history_into_another_agent(shop):
     with es.Bandit.migrate(folder, other) as bandit:
         migrated = bandit.state
         next_one = bandit.choose(OFFERS[10])
+    ledger = Ledger(folder, write=False)
+    rows = list(ledger.learned(after=0))
+    ledger.close()
     reference = es.Bandit(other)  # as if the new agent had seen the old one's decisions
-    for number, chosen, features, outcome in sqlite3.connect(folder / "ledger.sqlite").execute(
-        "SELECT number, chosen, features, outcome FROM decisions JOIN outcomes ON decision = number"
-    ):
-        reference._sync()
-        row = np.frombuffer(features, np.float32)
-        reference._apply(Decided(number, 0.0, chosen, None, row, row), float(outcome))
-    assert equal(migrated, jax.tree.map(np.asarray, reference._state))
+    reference._ledger.add_decisions(rows)
+    reference._ledger.add_outcomes([Observed(row.number, row.outcome, None) for row in rows])
+    assert equal(migrated, reference.state)
     with es.Bandit.open(folder, other) as bandit:
         assert equal(bandit.state, migrated)
         assert bandit.log()["id"][-1] == next_one.id
@@ -150,7 +153,8 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path):
             es.Bandit.open(tmp_path, AGENT)
         code = (
             "import sys, ensemble_sampling as es\n"
-            "from ensemble_sampling.decide.ledger import Ledger, inspect\n"
+            "from ensemble_sampling.decide.ledger import Ledger\n"
+            "from ensemble_sampling.decide.summary import inspect\n"
             "from pathlib import Path\n"
             "assert inspect(sys.argv[1]).decisions == 2\n"
             "try: Ledger(Path(sys.argv[1]))\n"
@@ -163,26 +167,98 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path):
     es.Bandit.open(tmp_path, AGENT).close()
 
 
-def test_a_truncated_or_edited_snapshot_is_refused(shop):
+def reopened(folder, warning):
+    """The state after opening a folder, which warns."""
+    with pytest.warns(UserWarning, match=warning), es.Bandit.open(folder, AGENT) as bandit:
+        return bandit.state
+
+
+def test_a_damaged_snapshot_is_passed_over_and_written_anew(shop):
     folder, state = shop
     path = folder / "state.safetensors"
     good = path.read_bytes()
-    tensors = load_file(path)
     flipped = bytearray(good)
     flipped[-3] ^= 1
-    path.write_bytes(bytes(flipped))
-    with pytest.raises(ValueError, match=r"damaged \(its checksum.*delete it"):
-        es.Bandit.open(folder, AGENT)
-    for cut in (0, 5, len(good) // 2, len(good) - 1):
-        path.write_bytes(good[:cut])
-        with pytest.raises(ValueError, match="damaged"):
-            es.Bandit.open(folder, AGENT)
-    save_file({name: array + 1 for name, array in tensors.items()}, path)
-    with pytest.raises(ValueError, match="damaged"):
-        es.Bandit.open(folder, AGENT)
-    path.unlink()
+    cuts = [good[:cut] for cut in (0, 5, len(good) // 2, len(good) - 1)]
+    for bad in (bytes(flipped), *cuts):
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"damaged .*delete it"):
+            inspect(folder)
+        assert equal(reopened(folder, "is damaged .* rebuilt from the ledger"), state)
+        assert inspect(folder).outcomes == 10
+
+
+def test_a_snapshot_whose_numbers_or_words_were_changed_is_passed_over(shop):
+    folder, state = shop
+    path = folder / "state.safetensors"
+    tensors = load_file(path)
+    with safe_open(path, "numpy") as file:
+        about = file.metadata()
+    save_file({name: array + 1 for name, array in tensors.items()}, path, about)
+    assert equal(reopened(folder, "its checksum does not fit"), state)
+    for name, value in {"sequence": "9", "diverged": "3", "description": "{}"}.items():
+        save_file(tensors, path, {**about, name: value})
+        assert equal(reopened(folder, "its checksum does not fit"), state)
+    save_file(tensors, path, {key: about[key] for key in about if key != "checksum"})
+    assert equal(reopened(folder, "its checksum does not fit"), state)
+
+
+def test_a_snapshot_of_another_agent_or_shape_is_passed_over(shop, tmp_path):
+    folder, state = shop
+    path = folder / "state.safetensors"
+    _, about = snapshots._read_snapshot(path)
+    other = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=7)
+    with es.Bandit.open(tmp_path / "other", other) as bandit:
+        play(bandit, OFFERS[:10])
+        foreign = Snapshot(bandit._sync(), about["ledger"], 10, bandit._description, 0)
+    snapshots.save_snapshot(path, foreign)
+    assert equal(reopened(folder, "is another agent's"), state)
+    snapshots.save_snapshot(path, foreign._replace(description=json.loads(about["description"])))
+    assert equal(reopened(folder, "does not fit this agent's state"), state)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("agent", [es.Uniform(), es.EnsembleSampling(es.IndependentArms(3), 4)])
+def test_a_process_that_dies_before_its_first_snapshot_locks_nobody_out(tmp_path, agent):
+    """Its number of features was open when the folder was begun."""
+    bandit = es.Bandit.open(tmp_path, agent)
+    saved = tmp_path / "state.safetensors"
+    early = saved.read_bytes() if saved.exists() else None
+    play(bandit, OFFERS[:3, :3])
+    state = bandit.state
+    bandit._ledger.close()  # as if killed: no snapshot is written
+    assert (saved.read_bytes() if saved.exists() else None) == early
+    with es.Bandit.open(tmp_path, agent) as bandit:
+        assert equal(bandit.state, state)
+    with es.Bandit.open(tmp_path, agent) as bandit:
+        assert equal(bandit.state, state)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_snapshot_from_before_the_first_outcome_is_of_no_account(shop):
+    folder, state = shop
+    path = folder / "state.safetensors"
+    _, about = snapshots._read_snapshot(path)
+    empty = Snapshot(np.zeros(3), about["ledger"], 0, json.loads(about["description"]), 0)
+    snapshots.save_snapshot(path, empty)
     with es.Bandit.open(folder, AGENT) as bandit:
         assert equal(bandit.state, state)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_migration_that_cannot_save_leaves_no_snapshot_of_the_old_agent(shop, monkeypatch):
+    folder, _ = shop
+    other = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=7)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ensemble_sampling.decide.bandit.save_snapshot", full)
+    with pytest.raises(OSError, match="No space left"):
+        es.Bandit.migrate(folder, other)
+    monkeypatch.undo()
+    assert not (folder / "state.safetensors").exists()
+    es.Bandit.open(folder, other).close()
 
 
 def test_a_snapshot_of_another_ledger_is_refused(shop, tmp_path):
@@ -195,19 +271,21 @@ def test_a_snapshot_of_another_ledger_is_refused(shop, tmp_path):
         es.Bandit.open(tmp_path / "other", AGENT)
 
 
-def test_a_ledger_older_than_its_snapshot_is_refused(shop):
+def test_a_ledger_older_than_its_snapshot_is_refused(shop, tmp_path):
     folder, _ = shop
-    with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("DELETE FROM outcomes WHERE sequence > 5")
-    with pytest.raises(ValueError, match="knows 10 outcomes, the ledger beside it only 5"):
+    old = (folder / "ledger.sqlite").read_bytes()
+    with es.Bandit.open(folder, AGENT) as bandit:
+        play(bandit, OFFERS[10:15])
+    (folder / "ledger.sqlite").write_bytes(old)
+    with pytest.raises(ValueError, match="knows 15 outcomes, the ledger beside it only 10"):
         es.Bandit.open(folder, AGENT)
 
 
 def test_a_newer_format_is_refused(shop):
     folder, _ = shop
     with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("UPDATE about SET value = '2' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="has format 2, and this version reads up to 1"):
+        db.execute("UPDATE about SET value = '3' WHERE name = 'format'")
+    with pytest.raises(ValueError, match="has format 3, and this version reads up to 2"):
         es.Bandit.open(folder, AGENT)
     with sqlite3.connect(folder / "ledger.sqlite") as db:
         assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (10,)
@@ -215,7 +293,7 @@ def test_a_newer_format_is_refused(shop):
 
 def test_what_is_no_ledger_is_refused(tmp_path):
     (tmp_path / "ledger.sqlite").write_text("not a database, but long enough to be read as one")
-    with pytest.raises(OSError, match="cannot open the ledger"):
+    with pytest.raises(ValueError, match=r"cannot open the ledger .* not a database"):
         es.Bandit.open(tmp_path, AGENT)
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match="cannot open the ledger"):
@@ -288,7 +366,7 @@ def test_a_snapshot_that_cannot_be_written_is_only_a_warning(tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.bandit.save_snapshot", full)
+    monkeypatch.setattr("ensemble_sampling.decide.bandit.save_snapshot", full)
     with pytest.warns(UserWarning, match="No space left"):
         play(bandit, OFFERS[:2])
     state = bandit.state
@@ -344,7 +422,10 @@ def test_float64_ledgers_keep_float64(tmp_path):
 
 def test_the_command_line_shows_how_a_bandit_is_doing(shop, tmp_path):
     folder, _ = shop
-    run = lambda *words: CliRunner().invoke(app, ["inspect", *map(str, words)])  # noqa: E731
+
+    def run(*words):
+        return CliRunner().invoke(app, ["inspect", *map(str, words)])
+
     shown = run(folder, "--plot", tmp_path / "shop.png")
     assert shown.exit_code == 0
     assert "decisions  10" in shown.output

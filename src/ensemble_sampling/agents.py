@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import checks
-from .core import Action, Key, Learner, Posterior
+from .config import short
+from .core import Action, Agent, Key, Learner, Posterior, fact, taken
 from .posteriors.ensemble import Ensemble, Gaussian, Perturbation
 from .posteriors.point import Point
 
@@ -40,9 +41,15 @@ def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
 
 
 def shares(values: Array, available: Array | None = None) -> Array:
-    """How likely a greedy choice is to fall on each action (..., K); ties share equally."""
+    """How likely a greedy choice is to fall on each action (..., K); ties share equally.
+
+    A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
+    """
     best = _best(values, available).astype(values.dtype)
-    return best / best.sum(axis=-1, keepdims=True)
+    lost = jnp.isnan(values) if available is None else jnp.isnan(values) & available
+    return jnp.where(
+        lost.any(axis=-1, keepdims=True), jnp.nan, best / best.sum(axis=-1, keepdims=True)
+    )
 
 
 class ThompsonSampling(eqx.Module):
@@ -54,36 +61,47 @@ class ThompsonSampling(eqx.Module):
 
     posterior: Posterior
     draws: int = eqx.field(static=True, default=1000)
+    arms = taken("posterior", "arms")
+    dim = taken("posterior", "dim")
+    reward = taken("posterior", "reward")
+    host = taken("posterior", "host")
+    label = taken("posterior", "label")
+    check_outcome = taken("posterior", "check_outcome")
+
+    def __repr__(self) -> str:
+        """As it would be written: the short form of those that have one."""
+        if self.draws == 1000 and type(self.posterior) in (Ensemble, Point):
+            maker = EnsembleSampling if isinstance(self.posterior, Ensemble) else Greedy
+            return short(self.posterior, maker)
+        return short(self)
 
     def __check_init__(self) -> None:
         checks.part("posterior", self.posterior, "init", "sample", "update", "values")
         checks.size("draws", self.draws)
 
-    @property
-    def label(self) -> str:
-        return getattr(self.posterior, "label", repr(self.posterior))
-
     def init(self, key: Key) -> Any:
         return self.posterior.init(checks.key(key))
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
-        model_key, tie_key = jax.random.split(key)
+        features = checks.offer(features)
+        model_key, tie_key = jax.random.split(checks.key(key))
         return greedy(tie_key, self.posterior.sample(model_key, state)(features), available)
 
     def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
-        return self.posterior.update(key, state, action, checks.outcome(outcome))
+        checks.key(key)
+        return self.posterior.update(key, state, checks.action(action), checks.outcome(outcome))
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
-        key = jax.random.key(0) if key is None else key
+        features = checks.offer(features)
+        key = jax.random.key(0) if key is None else checks.key(key)
         values = self.posterior.values(key, state, features, self.draws)
         return shares(values, available).mean(axis=0)
 
     def diverged(self, state: Any) -> Array | int:
         """How often models had to be put back to their start."""
-        count = getattr(self.posterior, "diverged", None)
-        return 0 if count is None else count(state)
+        return fact(self.posterior, "diverged")(state)
 
 
 def EnsembleSampling(
@@ -93,7 +111,8 @@ def EnsembleSampling(
     inflation: float = 1.0,
 ) -> ThompsonSampling:
     """Ensemble sampling (Algorithm 1): Thompson sampling over an `Ensemble` of the learner."""
-    return ThompsonSampling(Ensemble(learner, members, perturbation or Gaussian(), inflation))
+    perturbation = Gaussian() if perturbation is None else perturbation
+    return ThompsonSampling(Ensemble(learner, members, perturbation, inflation))
 
 
 def Greedy(learner: Learner) -> ThompsonSampling:
@@ -102,15 +121,16 @@ def Greedy(learner: Learner) -> ThompsonSampling:
 
 
 class Schedule(Protocol):
-    """The share of random actions after t observations."""
+    """The share of random actions after t observations; it may have a `label`."""
 
-    def __call__(self, t: Array) -> Array: ...
+    def __call__(self, t: Array) -> Array | float: ...
 
 
 class Constant(eqx.Module):
     """The same epsilon for ever."""
 
     epsilon: float
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.scalar("epsilon", self.epsilon, low=0.0, high=1.0)
@@ -127,6 +147,7 @@ class Annealed(eqx.Module):
     """epsilon = k / (k + t) after t observations."""
 
     k: float
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.positive("k", self.k)
@@ -139,39 +160,89 @@ class Annealed(eqx.Module):
         return self.k / (self.k + t)
 
 
-class EpsilonGreedy(eqx.Module):
-    """Act greedily under one best model, but uniformly at random a share epsilon of the time."""
+class _Followed(eqx.Module):
+    """A user's plain function of t, made part of the configuration's structure."""
 
-    posterior: Point
-    epsilon: Constant | Annealed
-
-    def __init__(self, learner: Learner, epsilon: float | Constant | Annealed):
-        self.posterior = Point(learner)
-        self.epsilon = epsilon if isinstance(epsilon, Constant | Annealed) else Constant(epsilon)
+    function: Any = eqx.field(static=True)
 
     @property
     def label(self) -> str:
-        return self.epsilon.label
+        named = getattr(self.function, "__name__", type(self.function).__name__)
+        return getattr(self.function, "label", f"ε = {named.strip('<>')}(t)")
+
+    def __call__(self, t: Array) -> Array | float:
+        return self.function(t)
+
+
+def _schedule(epsilon: Any) -> Any:
+    """A number as a schedule; anybody's schedule, once it was seen to give shares."""
+    if isinstance(epsilon, Constant | Annealed):
+        return epsilon
+    if isinstance(epsilon, type):
+        raise TypeError(f"epsilon must be a number or a schedule: write {epsilon.__name__}(...)")
+    if not callable(epsilon):
+        return Constant(epsilon)
+    for t in (0, 1, 1000):
+        share = epsilon(jnp.asarray(t, jnp.int32))
+        checks.scalar(f"the schedule's epsilon after {t} observations", share, low=0.0, high=1.0)
+    try:
+        jax.eval_shape(epsilon, jax.ShapeDtypeStruct((), jnp.int32))
+    except jax.errors.JAXTypeError as error:
+        raise TypeError(
+            "a schedule is compiled, and t not known then: write jnp.where(t < 100, 0.5, 0.1), "
+            "not `if`, and jax.numpy in place of numpy and math"
+        ) from error
+    return epsilon if isinstance(epsilon, eqx.Module) else _Followed(epsilon)
+
+
+class EpsilonGreedy(eqx.Module):
+    """Act greedily under one best model, but uniformly at random a share epsilon of the time.
+
+    epsilon: a number, or a schedule: `Annealed(50)`, or any function of the number of observations
+        so far, such as `lambda t: 1 / jnp.sqrt(1 + t)`.
+    """
+
+    posterior: Point
+    epsilon: Any
+    arms = taken("posterior", "arms")
+    dim = taken("posterior", "dim")
+    reward = taken("posterior", "reward")
+    check_outcome = taken("posterior", "check_outcome")
+
+    def __init__(self, learner: Learner, epsilon: float | Schedule):
+        self.posterior = Point(learner)
+        self.epsilon = _schedule(epsilon)
+
+    label = taken("epsilon", "label")
+    __repr__ = short
+
+    @property
+    def learner(self) -> Learner:
+        return self.posterior.learner
 
     def init(self, key: Key) -> Any:
         return self.posterior.init(checks.key(key)), jnp.zeros((), jnp.int32)
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
         belief, t = state
-        model_key, coin_key, tie_key = jax.random.split(key, 3)
+        features = checks.offer(features)
+        model_key, coin_key, tie_key = jax.random.split(checks.key(key), 3)
         values = self.posterior.sample(model_key, belief)(features)
         explore = jax.random.uniform(coin_key) < self.epsilon(t)
         return greedy(tie_key, jnp.where(explore, 0.0, values), available)  # exploring: all tie
 
     def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
         belief, t = state
-        return self.posterior.update(key, belief, action, checks.outcome(outcome)), t + 1
+        checks.key(key)
+        outcome = checks.outcome(outcome)
+        return self.posterior.update(key, belief, checks.action(action), outcome), t + 1
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
         belief, t = state
-        key = jax.random.key(0) if key is None else key
+        features = checks.offer(features)
+        key = jax.random.key(0) if key is None else checks.key(key)
         values = self.posterior.values(key, belief, features, 1)[0]
         epsilon = self.epsilon(t)
         uniform = shares(jnp.zeros_like(values), available)
@@ -185,6 +256,8 @@ class EpsilonGreedy(eqx.Module):
 class Uniform(eqx.Module):
     """Every action equally likely; learns nothing. The yardstick."""
 
+    __repr__ = short
+
     @property
     def label(self) -> str:
         return "uniform"
@@ -194,13 +267,29 @@ class Uniform(eqx.Module):
         return ()
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
-        return greedy(key, jnp.zeros(features.shape[0]), available)
+        return greedy(checks.key(key), jnp.zeros(checks.offer(features).shape[0]), available)
 
     def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
+        checks.key(key)
+        checks.action(action)
         checks.outcome(outcome)
         return state
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
-        return shares(jnp.zeros(features.shape[0]), available)
+        return shares(jnp.zeros(checks.offer(features).shape[0]), available)
+
+
+def as_agent(thing: Any) -> Agent:
+    """An agent as it is; a posterior as Thompson sampling over it."""
+    if isinstance(thing, type):
+        raise TypeError(f"agent must be an object: write {thing.__name__}(...), not the class")
+    if hasattr(thing, "act"):
+        return checks.part("agent", thing, "init", "act", "update", "probabilities")
+    if hasattr(thing, "sample"):
+        return ThompsonSampling(thing)
+    raise TypeError(
+        "expected an agent (with act) or a posterior (with sample): wrap a learner as in "
+        f"EnsembleSampling(learner, members=30); got {thing!r}"
+    )

@@ -28,6 +28,13 @@ def size(name: str, value: Any, least: int = 1, below: int | None = None) -> int
     return int(value)
 
 
+def flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that passes for it."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def scalar(
     name: str, value: Any, above: float | None = None, low: float = -np.inf, high: float = np.inf
 ) -> Any:
@@ -35,7 +42,7 @@ def scalar(
     if not known(value):
         return value
     array = np.asarray(value)
-    if array.shape != () or array.dtype.kind not in "fiu" or isinstance(value, bool):
+    if array.shape != () or array.dtype.kind not in "fiu" or np.ma.isMaskedArray(value):
         raise TypeError(f"{name} must be a single real number, got {value!r}")
     number = float(array)
     if not np.isfinite(number):
@@ -47,21 +54,47 @@ def scalar(
     return number
 
 
+LARGEST = 1e12
+"""Settings lie between its inverse and it: squares and their ratios then fit float32's 1e38."""
+
+
 def positive(name: str, value: Any) -> Any:
-    """A finite number greater than zero (a standard deviation, say)."""
-    return scalar(name, value, above=0.0)
+    """A number greater than zero (a standard deviation, say), and neither too small nor large."""
+    scalar(name, value, above=0.0)
+    return scalar(name, value, low=1 / LARGEST, high=LARGEST)
 
 
-def array(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
+def bounded(name: str, value: Any) -> Any:
+    """A number of either sign that is not too large."""
+    return scalar(name, value, low=-LARGEST, high=LARGEST)
+
+
+LARGEST_DATUM = 1e15
+"""Outcomes and features lie below it: a sum of their squares then fits float32, too."""
+
+
+def _numbers(name: str, value: Any, what: str = "an array of real numbers") -> np.ndarray:
+    """Real numbers in double precision, and nothing that would be read as such by accident."""
+    try:
+        numbers = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise TypeError(f"{name} must be {what}, got {value!r}") from error
+    real = numbers.dtype.kind in "fiub" or jax.numpy.issubdtype(numbers.dtype, np.floating)
+    if not real or np.ma.is_masked(value):
+        raise TypeError(f"{name} must be {what}, got {value!r}")
+    return numbers.astype(np.float64)
+
+
+def array(
+    name: str, value: Any, shape: tuple[int | None, ...], largest: float = LARGEST_DATUM
+) -> Any:
     """A finite real array of the given shape; None in `shape` fits any size of at least 1."""
     if known(value):
-        try:
-            value = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} must be an array of real numbers, got {value!r}") from error
-        if not np.all(np.isfinite(value)):
-            at = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
-            raise ValueError(f"{name} must be finite, got {value[at]} at {list(at)}")
+        value = _numbers(name, value)
+        if not np.all(np.abs(value) < largest):  # NaN compares false
+            at = tuple(int(i) for i in np.argwhere(~(np.abs(value) < largest))[0])
+            finite = "" if not np.isfinite(value[at]) else f" and below {largest:g}"
+            raise ValueError(f"{name} must be finite{finite}, got {value[at]} at {list(at)}")
     fits = len(value.shape) == len(shape) and all(
         have == want or (want is None and have >= 1)
         for have, want in zip(value.shape, shape, strict=False)
@@ -75,7 +108,7 @@ def array(name: str, value: Any, shape: tuple[int | None, ...]) -> Any:
 
 def covariance_root(name: str, value: Any, dim: int) -> Any:
     """The lower Cholesky factor of a symmetric positive definite matrix."""
-    value = array(name, value, (dim, dim))
+    value = array(name, value, (dim, dim), largest=10 * LARGEST**2)
     if not known(value):
         return jax.numpy.linalg.cholesky(value)
     scale = np.abs(value).max(initial=0.0)
@@ -89,6 +122,8 @@ def covariance_root(name: str, value: Any, dim: int) -> Any:
             f"{name} must be positive definite, but its smallest eigenvalue is {eigenvalues[0]:g} "
             f"beside a largest of {eigenvalues[-1]:g}"
         )
+    for eigenvalue in eigenvalues[[0, -1]]:
+        positive(f"a standard deviation in {name}", np.sqrt(eigenvalue))
     return np.linalg.cholesky((value + value.T) / 2)
 
 
@@ -99,6 +134,8 @@ def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[An
     if np.ndim(mean) == 0:
         mean = scalar("prior_mean", mean) * np.ones(dim)
     mean = array("prior_mean", mean, (dim,))
+    if known(mean):
+        bounded("prior_mean", mean[np.abs(mean).argmax()])
     if cov is not None:
         return mean, covariance_root("prior_cov", cov, dim)
     return mean, positive("prior_std", 1.0 if std is None else std) * np.eye(dim)
@@ -110,6 +147,17 @@ def features(value: Any, width: int, rows: int | None = None) -> None:
     if len(shape) != 2 or shape[0] < 1 or shape[1] != width or rows not in (None, shape[0]):
         wanted = f"({'K >= 1' if rows is None else rows}, {width})"
         raise ValueError(f"action features must have shape {wanted}, got {shape}")
+
+
+def offer(value: Any) -> Any:
+    """Action features (K, d) as an agent takes them: an array, its numbers finite where known."""
+    shape = _numbers("action features", value).shape if known(value) else value.shape
+    if len(shape) != 2:
+        raise ValueError(f"action features must have shape (K, d), got {tuple(shape)}")
+    array("action features", value, (None, shape[1]))
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)  # a mask that hides nothing would stop JAX
+    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value, float)
 
 
 def available(value: Any, rows: int) -> Any:
@@ -130,23 +178,34 @@ def available(value: Any, rows: int) -> Any:
 
 def index(value: Any, rows: int) -> None:
     """The position of one of `rows` actions; JAX would drop or clamp any other silently."""
-    if known(value) and not 0 <= int(value) < rows:
-        raise ValueError(f"the action's index must be between 0 and {rows - 1}, got {int(value)}")
+    if not known(value):
+        return
+    position = np.asarray(value)
+    if position.shape != () or position.dtype.kind not in "iu":
+        raise TypeError(f"the action's index must be a whole number, got {value!r}")
+    if not 0 <= int(position) < rows:
+        raise ValueError(f"the action's index must be between 0 and {rows - 1}, got {position}")
+
+
+def action(value: Any) -> Any:
+    """The chosen action, as `Action(index, features)`."""
+    if not hasattr(value, "features") or not hasattr(value, "index"):
+        raise TypeError(f"an action must be Action(index, features), got {value!r}")
+    return value
 
 
 def outcome(value: Any) -> Any:
     """An outcome whose numbers, where already known, are finite."""
     if not known(value):
         return value
-    try:
-        numbers = np.asarray(value)
-    except ValueError as error:
-        raise TypeError(f"an outcome must be a number or numbers, got {value!r}") from error
-    if numbers.dtype.kind not in "fiub":
-        raise TypeError(f"an outcome must be a number or numbers, got {value!r}")
+    numbers = _numbers("an outcome", value, "a number or numbers")
     if not np.all(np.isfinite(numbers)):
         raise ValueError(f"an outcome must be finite, got {value}")
-    return value
+    if not np.all(np.abs(numbers) < LARGEST_DATUM):
+        raise ValueError(
+            f"an outcome must be below {LARGEST_DATUM:g}, got {value}: give it in a larger unit"
+        )
+    return jax.numpy.asarray(value, float) if isinstance(value, list | tuple) else value
 
 
 def part(name: str, value: Any, *methods: str) -> Any:

@@ -1,11 +1,15 @@
 """The command line: reproduce the paper, plan an ensemble, look at a running bandit."""
 
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -116,7 +120,10 @@ def plan(
 
     import ensemble_sampling as es
 
+    from .simulate.checkpoint import as_folder
+
     with _told():
+        as_folder("out", out)
         if dim is None:
             learner = es.IndependentArms(arms, noise_std, prior_std=prior_std)
             environment = es.GaussianArms(arms, noise_std, prior_std=prior_std)
@@ -141,15 +148,30 @@ def plan(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What was asked wrongly is said in a sentence, not in a traceback."""
+    """What was asked wrongly is said in a sentence, not in a traceback; Ctrl-C ends at once."""
+    on_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, _interrupted) if on_main else None
     try:
         yield
     except (ValueError, OSError) as error:
         _warn(f"error: {error}")
         raise typer.Exit(2) from error
-    except KeyboardInterrupt as error:
-        _warn("interrupted; the same command goes on from here")
-        raise typer.Exit(130) from error
+    except KeyboardInterrupt:
+        _interrupted()
+    finally:
+        if on_main:
+            signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
+def _interrupted(*_: Any) -> None:
+    """Leave as a kill would: every file is whole or absent, so that nothing is lost by it.
+
+    An exception cannot be relied on: raised inside one of JAX's callbacks it is swallowed, and
+    where it got out, the interpreter crashed among JAX's objects while it ended.
+    """
+    shown = "\033[?25h\n" if sys.stderr.isatty() else ""  # bars hide the cursor
+    os.write(2, f"{shown}interrupted; the same command goes on from here\n".encode())
+    os._exit(130)
 
 
 if __name__ == "__main__":

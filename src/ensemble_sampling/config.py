@@ -3,14 +3,21 @@
 import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import re
 import types
+from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .checks import known
+from .code import code_of
+from .core import fact
 
 
 def as_array(setting: Any) -> jax.Array:
@@ -21,47 +28,71 @@ def as_array(setting: Any) -> jax.Array:
 def describe(value: Any) -> Any:
     """`value` as JSON-ready data that is the same in every process and decides every number.
 
-    Dataclasses become {"type": ..., fields}; functions their qualified names
-    and, for a closure, what it holds; large arrays a
-    digest of their contents.
+    Dataclasses become {"type": ..., fields}; functions their qualified names and, for a closure,
+    what it holds; large arrays a digest of their contents. With what a user wrote goes a digest of
+    its code, since an edited function of the same name is another one.
     """
-    if value is None or isinstance(value, bool | int | str):
+    return _describe(value, ())
+
+
+def _describe(value: Any, around: tuple[int, ...]) -> Any:
+    """`around`: the functions this is part of, for those that refer to themselves."""
+    if value is None or isinstance(value, bool | int | str | float):
         return value
-    if isinstance(value, float):
-        return value
-    if isinstance(value, np.generic) or (
-        isinstance(value, np.ndarray | jax.Array) and value.ndim == 0
-    ):
-        return np.asarray(value).item()
-    if isinstance(value, np.ndarray | jax.Array):
-        array = np.asarray(value)
-        if array.size <= 16:
-            return array.tolist()
-        digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-        return {"array": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        return _array(np.asarray(value))
+    inside = functools.partial(_describe, around=(*around, id(value)))
+    wrapped = getattr(value, "__wrapped__", None)
+    if wrapped is not None and isinstance(value, eqx.Module):  # a compiled function
+        return {"type": _name(type(value)), "function": inside(wrapped)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": _name(type(value)), **fields}
+        fields = {f.name: inside(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"type": _name(type(value)), **_code(type(value)), **fields}
     if isinstance(value, dict):
-        return {str(k): describe(v) for k, v in value.items()}
+        return {str(k): inside(v) for k, v in value.items()}
     if isinstance(value, functools.partial):
-        return {
-            "partial": describe(value.func),
-            "args": describe(value.args),
-            "keywords": describe(value.keywords),
-        }
+        parts = {"partial": value.func, "args": value.args, "keywords": value.keywords}
+        return {name: inside(part) for name, part in parts.items()}
     if isinstance(value, list | tuple):
-        return [describe(v) for v in value]
+        return [inside(v) for v in value]
     if isinstance(value, types.ModuleType):
         return value.__name__
     if callable(value):
-        inner = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        return {"function": _name(value), "closure": describe(inner)} if inner else _name(value)
+        return _name(value) if id(value) in around else _function(value, inside)
     raise TypeError(f"cannot describe {value!r} as part of a configuration")
 
 
+def _array(array: np.ndarray) -> Any:
+    if array.size <= 16:
+        return array.tolist()
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+    return {"array": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
+
+
+def _function(value: Any, inside: Any) -> Any:
+    """A function, class, bound method, or an object that can be called."""
+    if not hasattr(value, "__qualname__") and not hasattr(value, "__name__"):
+        held = getattr(value, "__dict__", {})
+        return {"type": _name(type(value)), **_code(type(value)), **inside(held)}
+    parts = _code(value)
+    if held := [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]:
+        parts["closure"] = inside(held)
+    if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
+        parts["self"] = inside(value.__self__)
+    given = (getattr(value, "__defaults__", None), getattr(value, "__kwdefaults__", None))
+    if "code" in parts and any(given):  # the text `x=x` does not say what x was
+        parts["defaults"] = inside(given)
+    return {"function": _name(value), **parts} if parts else _name(value)
+
+
+def _code(thing: Any) -> dict[str, Any]:
+    digest = code_of(thing)
+    return {} if digest is None else {"code": digest}
+
+
 def _name(thing: Any) -> str:
-    return _public(f"{thing.__module__}.{thing.__qualname__}")
+    name = getattr(thing, "__qualname__", None) or thing.__name__
+    return _public(f"{getattr(thing, '__module__', type(thing).__module__)}.{name}")
 
 
 def _public(name: str) -> str:
@@ -75,10 +106,16 @@ def fingerprint(description: Any) -> str:
 
 
 def differences(old: Any, new: Any, where: str = "") -> list[str]:
-    """Where two descriptions differ, one line each: `path: old -> new`."""
+    """Where two descriptions differ, one line each: `path: old -> new`.
+
+    A record from before code was recorded says nothing of it, and does not differ in it.
+    """
+    if isinstance(old, str) and isinstance(new, dict) and "function" in new:
+        old = {"function": old}
     if isinstance(old, dict) and isinstance(new, dict):
+        unsaid = {"code", "defaults", "self"} if "code" in new and "code" not in old else set()
         lines = []
-        for name in sorted({*old, *new}):
+        for name in sorted({*old, *new} - (unsaid - {*old})):
             path = f"{where}.{name}" if where else name
             lines += differences(old.get(name), new.get(name), path)
         return lines
@@ -88,3 +125,106 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
     if isinstance(old, str) and isinstance(new, str) and _public(old) == _public(new):
         return []
     return [] if old == new else [f"{where or 'value'}: {old!r} -> {new!r}"]
+
+
+def arguments(part: Any, maker: Any = None) -> dict[str, Any]:
+    """The arguments with which its class (or `maker`) would make `part` again, as it knows them."""
+    names = inspect.signature(maker or type(part)).parameters
+    found = {name: getattr(part, name) for name in names if hasattr(part, name)}
+    # Two are kept in another form.
+    if hasattr(part, "draw_actions") and part.actions is None:
+        found["actions"] = part.draw_actions
+    root: Any = getattr(part, "prior_root", None)
+    if known(root) and np.ndim(root) == 2:
+        root = np.asarray(root)
+        even = np.array_equal(root, root[0, 0] * np.eye(len(root)))
+        found["prior_std"] = root[0, 0] if even else None
+        found["prior_cov"] = None if even else root @ root.T
+    return {name: found[name] for name in names if name in found}
+
+
+UNSAID = {
+    "prior_std": "1",
+    "perturbation": "Gaussian()",
+    "loss": "SquaredError()",
+    "history": "Window()",
+}
+"""What `None`, the default of these arguments, stands for."""
+
+
+def short(self: Any, maker: Any = None) -> str:
+    """A part as one would write it, without what is default: `Linear(dim=10)`.
+
+    maker: the function that makes it, where that is not its class.
+    """
+    maker = maker or type(self)
+    given, words = arguments(self, maker), []
+    for name, parameter in inspect.signature(maker).parameters.items():
+        value = given.get(name, parameter.default)
+        text, default = _text(value), _text(parameter.default)
+        if text not in (default, UNSAID.get(name) if default == "None" else default):
+            bare = not words and dataclasses.is_dataclass(value)
+            words.append(text if bare else f"{name}={text}")
+    return f"{maker.__name__}({', '.join(words)})"
+
+
+def _text(value: Any) -> str:
+    """One setting in a few letters."""
+    if not known(value):
+        return "traced"
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        array = np.asarray(value)
+        if array.ndim and (array.size == 0 or (array != array.flat[0]).any()):
+            return str(array.tolist()) if array.size <= 16 else f"array{array.shape}"
+        value = array.flat[0].item()  # a setting that is the same everywhere is one number
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, functools.partial):
+        keywords = [f"{name}={_text(given)}" for name, given in value.keywords.items()]
+        return f"partial({', '.join([_text(value.func), *map(_text, value.args), *keywords])})"
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_text, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if type(value).__name__.startswith("_") and hasattr(value, "function"):
+            return _text(value.function)  # pyright: ignore[reportAttributeAccessIssue]
+        return repr(value) if "__repr__" in vars(type(value)) else short(value)
+    return getattr(value, "__name__", None) or repr(value)
+
+
+def labels(agents: Sequence[Any]) -> list[str]:
+    """A label for each agent that no other has: where they coincide, with what sets them apart.
+
+    "20 models, prior_std 0.5" beside "20 models, prior_std 1"; equal agents are numbered.
+    """
+    short_ones = [fact(agent, "label") for agent in agents]
+    found = []
+    for agent, label in zip(agents, short_ones, strict=True):
+        namesakes = [a for a, other in zip(agents, short_ones, strict=True) if other == label]
+        found.append(", ".join([label, *_apart(agent, namesakes)]))
+    return [
+        label if found.count(label) == 1 else f"{label} ({found[: i + 1].count(label)})"
+        for i, label in enumerate(found)
+    ]
+
+
+def _apart(agent: Any, others: Sequence[Any]) -> list[str]:
+    """The settings of `agent` in which it differs from any of the others."""
+    mine, theirs = _settings(agent), [_settings(other) for other in others]
+    paths = [path for path in mine if any(path in t and t[path] != mine[path] for t in theirs)]
+    words = []
+    for path in paths:
+        ambiguous = sum(path[-1:] == other[-1:] for other in paths) > 1
+        name, text = ".".join(path[-2:] if ambiguous else path[-1:]), mine[path]
+        words.append(text[:-2] if text.endswith("()") else f"{name} {text}")
+    return words
+
+
+def _settings(part: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """Every setting of a part and of its parts, by where it is; a part itself by its type."""
+    if not dataclasses.is_dataclass(part) or type(part).__name__.startswith("_"):
+        return {path: _text(part)}
+    found = {path: f"{type(part).__name__}()"}
+    for name, given in arguments(part).items():
+        found |= _settings(given, (*path, name))
+    return found

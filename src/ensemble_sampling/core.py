@@ -6,6 +6,8 @@ All are pure functions of `(key, state, ...)` on frozen configurations; every st
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 from jax import Array
 
 Key = Array
@@ -43,6 +45,62 @@ class Noise(NamedTuple):
     drift: Array | None = None
 
 
+class Facts:
+    """What a learner, posterior or agent may say of itself, and what holds where it does not.
+
+    A part need not inherit from this: `fact(part, name)` finds its own word or the default here.
+    """
+
+    arms: int | None = None
+    """How many actions are on offer in every round; None: any number."""
+    dim: int | None = None
+    """How many features describe an action; None: any number."""
+    reward: Any = None
+    """The known `Reward` of outcomes that are vectors; None: an outcome is its own reward."""
+    host: bool = False
+    """Whether it runs in plain Python, which cannot be compiled (agents and posteriors)."""
+    weights_shared: bool = False
+    """Whether a learner's `shared` depends on `noise.weight`."""
+    drift_shape: tuple[int, ...] | None = None
+    """The shape of `noise.drift` for learners whose truth moves; None: it does not move."""
+
+    @property
+    def label(self) -> str:
+        """A short name made from the settings, for legends and tables."""
+        return type(self).__name__
+
+    def diverged(self, state: Any) -> Array | int:
+        """How often a model was lost: here 1 where a number of the state is no longer finite."""
+        return broken(state)
+
+    def check_outcome(self, outcome: Any) -> None:
+        """Raise an error for an outcome that cannot be learned."""
+
+
+def fact(part: Any, name: str) -> Any:
+    """What `part` says of itself under `name`, else the default of `Facts`."""
+    if name not in vars(Facts) or name.startswith("_"):
+        known = ", ".join(known for known in vars(Facts) if not known.startswith("_"))
+        raise ValueError(f"there is no fact {name!r}; there are {known}")
+    if hasattr(type(part), name) or name in getattr(part, "__dict__", ()):
+        return getattr(part, name)
+    default = vars(Facts)[name]
+    return default.__get__(part) if hasattr(default, "__get__") else default
+
+
+def taken(part: str, name: str) -> Any:
+    """A fact taken over from one's part: `arms = taken("learner", "arms")`."""
+    return property(lambda self: fact(getattr(self, part), name))
+
+
+def broken(state: Any) -> Array:
+    """1 where any number of the state is NaN or infinite, else 0."""
+    arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, Array)]
+    numbers = [leaf for leaf in arrays if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    bad = [~jnp.isfinite(leaf).all() for leaf in numbers]
+    return jnp.stack([jnp.array(False), *bad]).any().astype(jnp.int32)
+
+
 class Environment(Protocol):
     """A world to decide in, drawn from a prior."""
 
@@ -64,10 +122,9 @@ class Learner(Protocol):
 
     `shared` is what all members have in common (a covariance, the inputs seen) and is stored
     once; it must not depend on `member` or `noise`, except that a learner whose `shared` depends on
-    `noise.weight` says so by `weights_shared = True`.
+    `noise.weight` says so by `weights_shared = True`. What else it may say is in `Facts`: `arms`,
+    `dim`, `reward`, `drift_shape`, `label`, `diverged(member)` and `check_outcome(outcome)`.
     """
-
-    weights_shared: bool
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
@@ -102,7 +159,11 @@ class ConjugateLearner(Learner, Protocol):
 
 
 class Posterior(Protocol):
-    """Something plausible models can be sampled from."""
+    """Something plausible models can be sampled from.
+
+    What it may say of itself is in `Facts`: `arms`, `dim`, `reward`, `host`, `label`,
+    `diverged(belief)` and `check_outcome(outcome)`.
+    """
 
     def init(self, key: Key) -> Any: ...
 
@@ -118,12 +179,11 @@ class Posterior(Protocol):
 
 
 class Agent(Protocol):
-    """A rule for choosing, and what it has learned so far."""
+    """A rule for choosing, and what it has learned so far.
 
-    @property
-    def label(self) -> str:
-        """A short name made from the settings, for legends and tables."""
-        ...
+    What it may say of itself is in `Facts`: `arms`, `dim`, `reward`, `host`, `label`,
+    `diverged(state)` and `check_outcome(outcome)`.
+    """
 
     def init(self, key: Key) -> Any: ...
 

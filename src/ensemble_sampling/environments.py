@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import checks
+from .config import short
 from .core import Action, Key, Round
 from .networks import GaussianMLP
 from .rewards import Reward, checked
@@ -21,6 +22,7 @@ class GaussianArms(eqx.Module):
     noise_std: float = 1.0
     prior_mean: float = 0.0
     prior_std: float = 1.0
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.size("arms", self.arms)
@@ -29,7 +31,7 @@ class GaussianArms(eqx.Module):
         checks.positive("prior_std", self.prior_std)
 
     def init(self, key: Key) -> Array:
-        return self.prior_mean + self.prior_std * jax.random.normal(key, (self.arms,))
+        return self.prior_mean + self.prior_std * jax.random.normal(checks.key(key), (self.arms,))
 
     def offer(self, key: Key, world: Array) -> Round:
         return Round(jnp.eye(self.arms), world)
@@ -65,6 +67,7 @@ class LinearBandit(eqx.Module):
     actions: Any
     draw_actions: Callable[[Key, int, int], Array] = eqx.field(static=True)
     fresh: bool = eqx.field(static=True)
+    __repr__ = short
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class LinearBandit(eqx.Module):
         else:
             self.actions = checks.array("actions", actions, (None, None))
             self.draw_actions = on_sphere
-            if fresh:
+            if checks.flag("fresh", fresh):
                 raise ValueError("fresh actions are drawn: give a function, not an array")
             for name, given, have in zip(
                 ("arms", "dim"), (arms, dim), self.actions.shape, strict=True
@@ -101,10 +104,10 @@ class LinearBandit(eqx.Module):
         self.prior_mean, self.prior_root = checks.gaussian_prior(
             self.dim, prior_mean, prior_std, prior_cov
         )
-        self.fresh = fresh
+        self.fresh = checks.flag("fresh", fresh)
 
     def init(self, key: Key) -> LinearWorld:
-        theta_key, actions_key = jax.random.split(key)
+        theta_key, actions_key = jax.random.split(checks.key(key))
         root = jnp.asarray(self.prior_root, float)
         theta = self.prior_mean + root @ jax.random.normal(theta_key, (self.dim,))
         actions = self._actions(actions_key)
@@ -177,8 +180,19 @@ class NetworkBandit(eqx.Module):
         self.reward = checked(reward, outcomes)
         self.truth = GaussianMLP(dim, widths, outcomes, prior_std, slope=0.0, squash=hidden is None)
 
+    @property
+    def hidden(self) -> int | None:
+        return self.truth.hidden[0] if self.truth.hidden else None
+
+    @property
+    def prior_std(self) -> float:
+        return self.truth.prior_std
+
+    def __repr__(self) -> str:
+        return short(self, NeuronBandit if self.hidden is None is self.outcomes else None)
+
     def init(self, key: Key) -> FixedWorld:
-        truth_key, actions_key = jax.random.split(key)
+        truth_key, actions_key = jax.random.split(checks.key(key))
         actions = in_cube(actions_key, self.arms, self.dim)
         outcomes = jax.vmap(self.truth(truth_key))(actions)
         means = outcomes if self.reward is None else self.reward.expected(outcomes, self.noise_std)
@@ -206,6 +220,7 @@ class LogisticBandit(eqx.Module):
     arms: int = eqx.field(static=True)
     prior_std: float = 1.0
     bias: float = 0.0
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.size("dim", self.dim)
@@ -214,7 +229,7 @@ class LogisticBandit(eqx.Module):
         checks.scalar("bias", self.bias)
 
     def init(self, key: Key) -> FixedWorld:
-        theta_key, actions_key = jax.random.split(key)
+        theta_key, actions_key = jax.random.split(checks.key(key))
         actions = in_cube(actions_key, self.arms, self.dim)
         theta = self.prior_std * jax.random.normal(theta_key, (self.dim,))
         chances = jax.nn.sigmoid(self.bias + actions @ theta)

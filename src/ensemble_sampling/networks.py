@@ -1,6 +1,7 @@
 """Layers without biases and the paper's prior over their weights, for learners and worlds alike."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -18,12 +19,18 @@ class MLP(eqx.Module):
     slope: float = eqx.field(static=True, default=0.01)
     squash: bool = eqx.field(static=True, default=False)
 
+    def __check_init__(self) -> None:
+        if not isinstance(self.weights, list | tuple) or not self.weights:
+            raise TypeError(f"weights must be a list of one array per layer, got {self.weights!r}")
+
     def __call__(self, x: Array) -> Array:
-        for i, w in enumerate(self.weights):
-            x = w @ x
-            if self.squash or i < len(self.weights) - 1:
-                x = jax.nn.leaky_relu(x, self.slope)
-        return x
+        *hidden, last = self.weights
+        for w in hidden:
+            x = jax.nn.leaky_relu(w @ x, self.slope)
+        return self._output(last @ x)
+
+    def _output(self, x: Array) -> Array:
+        return jax.nn.leaky_relu(x, self.slope) if self.squash else x
 
     def masked(self, x: Array, key: Key, rate: Array | float, readout: "Readout") -> Array:
         """The same with each hidden unit left out with probability `rate`, without rescaling."""
@@ -35,7 +42,7 @@ class MLP(eqx.Module):
             x = jax.nn.leaky_relu(w @ (x * mask), self.slope)
             keep = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - rate, x.shape)
             mask = keep.astype(x.dtype)
-        return readout(last, x, mask)
+        return self._output(readout(last, x, mask))
 
 
 Readout = Callable[[Array, Array, Array], Array]
@@ -75,8 +82,11 @@ class GaussianMLP(eqx.Module):
             raise TypeError(f"hidden must be a tuple of widths such as (50,), got {self.hidden!r}")
         for width in self.hidden:
             checks.size("hidden", width)
+        if self.outputs is not None:
+            checks.size("outputs", self.outputs)
         checks.positive("prior_std", self.prior_std)
         checks.scalar("slope", self.slope, low=0.0, high=1.0)
+        checks.flag("squash", self.squash)
 
     def __call__(self, key: Key) -> MLP:
         return self._draw(key, self.prior_std)
@@ -88,7 +98,7 @@ class GaussianMLP(eqx.Module):
     def _draw(self, key: Key, std: Array | float) -> MLP:
         last = () if self.outputs is None else (self.outputs,)
         widths = [(self.dim,), *((h,) for h in self.hidden), last]
-        keys = jax.random.split(key, len(widths) - 1)
-        draw = lambda k, fan_in, fan_out: std * jax.random.normal(k, fan_out + fan_in)  # noqa: E731
-        layers = [draw(k, a, b) for k, a, b in zip(keys, widths, widths[1:], strict=False)]
+        shapes = [after + before for before, after in pairwise(widths)]
+        keys = jax.random.split(key, len(shapes))
+        layers = [std * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
         return MLP(layers, self.slope, self.squash)

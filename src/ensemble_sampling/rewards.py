@@ -1,4 +1,4 @@
-"""From what is observed to what is wanted: expected rewards of noisy vector outcomes."""
+"""From what is observed to what is wanted: expected rewards of random outcome vectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +12,14 @@ from scipy.stats import qmc
 
 from . import checks
 
+CORNERS = 10  # entries of 0/1 outcomes up to which all their combinations are averaged over
+
 
 class Reward(eqx.Module):
     """A known reward R(y) of an outcome vector (Section 2), and its mean over the noise.
 
-    E[R(g + W)], W ~ N(0, noise_std^2 I), is an average over `draws` fixed points: quasi-random
-    normals in antithetic pairs with unit covariance, so polynomials up to the third degree are
-    exact, and all actions face the same points, so their order is hardly affected by the error.
+    Averages are over fixed points, the same for all actions, so that the actions' order is hardly
+    affected by the error.
     """
 
     function: Callable[[Array], Array] = eqx.field(static=True)
@@ -28,28 +29,63 @@ class Reward(eqx.Module):
     def __check_init__(self) -> None:
         checks.size("outcomes", self.outcomes)
         checks.size("draws", self.draws)
+        if not callable(self.function):
+            raise TypeError(f"a reward must be a function R(y), got {self.function!r}")
         for outcome in (np.zeros(self.outcomes), np.ones(self.outcomes)):
+            self._check_value(outcome)
+
+    def _check_value(self, outcome: np.ndarray) -> None:
+        wanted = f"one finite number for an outcome of shape ({self.outcomes},)"
+        try:
             value = np.asarray(self.function(jnp.asarray(outcome, float)))
-            if value.shape != () or not np.isfinite(value):
-                raise ValueError(
-                    "a reward function must return one finite number for an outcome of shape "
-                    f"({self.outcomes},); for {outcome.tolist()} it returned {value}"
-                )
+        except Exception as error:
+            raise ValueError(
+                f"a reward function must return {wanted}; for {outcome.tolist()} it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if value.shape != () or value.dtype.kind not in "fiub" or not np.isfinite(value):
+            raise ValueError(
+                f"a reward function must return {wanted}; for {outcome.tolist()} it returned "
+                f"{value}"
+            )
+
+    def expected(self, mean: Array, noise_std: Array | float) -> Array:
+        """Expected rewards (K,) of outcomes distributed N(mean, noise_std^2 I), mean (K, p).
+
+        The points are quasi-random normals in antithetic pairs with unit covariance, so
+        polynomials up to the third degree are exact.
+        """
+        noise = noise_std * jnp.asarray(self._normals, float)
+        score = jax.vmap(self.function)
+        return jax.vmap(lambda m: score(m + noise).mean())(mean)
 
     @property
-    def _points(self) -> np.ndarray:
-        half = max(-(-self.draws // 2), 2 * self.outcomes)
-        half = 2 ** int(np.ceil(np.log2(half)))  # Sobol points are balanced in powers of two
+    def _normals(self) -> np.ndarray:
+        half = self._balanced(max(-(-self.draws // 2), 2 * self.outcomes))
         points = qmc.MultivariateNormalQMC(np.zeros(self.outcomes), rng=np.random.default_rng(0))
         z = points.random(half)
         z = z @ np.linalg.inv(np.linalg.cholesky(z.T @ z / half)).T
         return np.concatenate([z, -z])
 
-    def expected(self, mean: Array, noise_std: Array | float) -> Array:
-        """Expected rewards (K,) of outcomes distributed N(mean, noise_std^2 I), mean (K, p)."""
-        noise = noise_std * jnp.asarray(self._points, float)
+    def expected_binary(self, chance: Array) -> Array:
+        """Expected rewards (K,) of outcomes whose entries are 1 with chances (K, p), else 0.
+
+        Entries are independent, so E R = sum over y in {0, 1}^p of R(y) times the product of the
+        entries' chances: exact, up to ten entries. Beyond, an average over quasi-random points.
+        """
         score = jax.vmap(self.function)
-        return jax.vmap(lambda m: score(m + noise).mean())(mean)
+        if self.outcomes > CORNERS:
+            sobol = qmc.Sobol(self.outcomes, rng=np.random.default_rng(0))
+            uniforms = sobol.random(self._balanced(max(self.draws, 2**CORNERS)))
+            points = jnp.asarray(uniforms, float)
+            return jax.vmap(lambda p: score((points < p).astype(float)).mean())(chance)
+        corners = np.indices((2,) * self.outcomes).reshape(self.outcomes, -1).T
+        rewards = score(jnp.asarray(corners, float)).astype(float)
+        each = jnp.where(corners, chance[:, None, :], 1 - chance[:, None, :])
+        return each.prod(axis=-1) @ rewards
+
+    def _balanced(self, points: int) -> int:
+        return 2 ** int(np.ceil(np.log2(points)))  # Sobol points are balanced in powers of two
 
 
 def checked(reward: Any, outcomes: int | None) -> Reward | None:

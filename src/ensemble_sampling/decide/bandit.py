@@ -1,38 +1,36 @@
 """Real decisions, one at a time, by the same functions the simulator runs."""
 
+import copy
 import os
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from .. import checks
-from ..config import as_array, describe, differences
-from ..core import Action, Agent, Key
-from .features import LARGEST, Hasher, Scale, names_of, numbers, precision, read
+from ..agents import as_agent
+from ..config import describe, differences
+from ..core import Agent, Facts, Posterior, fact
+from .copies import NAME
+from .features import LARGEST, Hasher, precision, unmasked
 from .ledger import Decided, Ledger, Observed
+from .offers import Offer, Offers
+from .programs import State, programs
+from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class State(NamedTuple):
-    """Everything learned; a function of the ledger's outcomes in their order."""
-
-    scale: Scale | None
-    belief: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +46,15 @@ class Decision:
     index: int
     action: Any
     probability: float
-    probabilities: np.ndarray
+    probabilities: np.ndarray = field(compare=False)  # the id says which
 
 
-def _key(words: Array) -> Key:
-    """A key for (stream, number), those of every decision: the cipher takes any two words."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+class Taught(NamedTuple):
+    """A state with what it was made of, in one value, so that no interrupt can part them."""
 
-
-def _choose(agent: Agent, words: Array, state: State, features: Array, available: Array) -> Array:
-    """The probabilities of a decision and, as one more entry, the index drawn from them.
-
-    That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
-    exact for every agent, also where probabilities are themselves estimated from samples.
-    """
-    key = _key(words)
-    features = features if state.scale is None else state.scale.apply(features)
-    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
-    shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
-    total = jnp.where(shares > 0, jnp.cumsum(shares), -1.0)  # rounding picks none that has no share
-    index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=shares.dtype))
-    return jnp.append(shares, index.astype(shares.dtype))
-
-
-def _learn(agent: Agent, words: Array, state: State, features: Array, outcome: Array) -> State:
-    """The state after the outcome of a decision; its index is the third of the words."""
-    key, index = _key(words[:2]), words[2].astype(jnp.int32)
-    scale = None if state.scale is None else state.scale.see(features)
-    features = features if scale is None else scale.apply(features)
-    return State(scale, agent.update(key, state.belief, Action(index, features), outcome))
-
-
-@lru_cache(maxsize=64)
-def _compiled(structure: Any) -> tuple[Any, Any, Any]:
-    """`init`, `_choose` and `_learn` for agents of one structure; settings stay free."""
-    agent = lambda leaves: jax.tree.unflatten(structure, leaves)  # noqa: E731
-    init = jax.jit(lambda leaves, key: agent(leaves).init(key))
-    choose = jax.jit(lambda leaves, *rest: _choose(agent(leaves), *rest))
-    learn = jax.jit(lambda leaves, *rest: _learn(agent(leaves), *rest), donate_argnums=2)
-    return init, choose, learn
+    state: State
+    outcomes: int  # how many were learned
+    frozen: int  # how many its scale was taken from
 
 
 class Bandit:
@@ -95,6 +63,7 @@ class Bandit:
     `Bandit(agent)` lives in memory, `Bandit.open(folder, agent)` on disk. The state is a cache of
     the ledger of decisions and outcomes: replaying it gives the same state bit for bit.
 
+    agent: or a posterior, which means Thompson sampling over it.
     normalise: divide every feature by its usual size (see `Scale`), as learned so far.
     hasher: for actions and contexts described by dictionaries or text.
     actions: the names of the actions, for agents with a fixed set of them.
@@ -102,7 +71,7 @@ class Bandit:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent | Posterior,
         seed: int = 0,
         *,
         normalise: bool = True,
@@ -117,7 +86,7 @@ class Bandit:
     def open(
         cls,
         folder: str | os.PathLike[str],
-        agent: Agent,
+        agent: Agent | Posterior,
         seed: int = 0,
         *,
         normalise: bool = True,
@@ -131,13 +100,13 @@ class Bandit:
         after a snapshot is replayed when it is opened.
         """
         options = (agent, seed, normalise, hasher, actions)
-        return cls._in_folder(Path(folder), options, snapshot_every, migrate=False)
+        return cls._in_folder(folder, options, snapshot_every, migrate=False)
 
     @classmethod
     def migrate(
         cls,
         folder: str | os.PathLike[str],
-        agent: Agent,
+        agent: Agent | Posterior,
         seed: int = 0,
         *,
         normalise: bool = True,
@@ -147,16 +116,18 @@ class Bandit:
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
         options = (agent, seed, normalise, hasher, actions)
-        return cls._in_folder(Path(folder), options, snapshot_every, migrate=True)
+        return cls._in_folder(folder, options, snapshot_every, migrate=True)
 
     @classmethod
     def _in_folder(
-        cls, folder: Path, options: tuple[Any, ...], snapshot_every: int, migrate: bool
+        cls, folder: Any, options: tuple[Any, ...], snapshot_every: int, migrate: bool
     ) -> "Bandit":
         bandit = cls.__new__(cls)
+        bandit._folder = folder = _path(folder)
         bandit._setup(*options)
-        bandit._folder = folder
         bandit._snapshot_every = checks.size("snapshot_every", snapshot_every)
+        if migrate and not (folder / NAME).exists():
+            raise FileNotFoundError(f"there is no ledger in {folder}: Bandit.open begins a new one")
         bandit._ledger = Ledger(folder)
         try:
             bandit._begin(migrate)
@@ -166,52 +137,39 @@ class Bandit:
         return bandit
 
     def _setup(
-        self,
-        agent: Agent,
-        seed: int,
-        normalise: bool,
-        hasher: Hasher | None,
-        actions: Sequence[Any] | None,
+        self, agent: Any, seed: int, normalise: bool, hasher: Hasher | None, actions: Any
     ) -> None:
-        checks.part("agent", agent, "init", "probabilities", "update")
+        self._agent = as_agent(agent)
         checks.size("seed", seed, least=0, below=2**32)
-        learner = getattr(getattr(agent, "posterior", None), "learner", agent)
-        self._arms: int | None = getattr(learner, "arms", None)
-        self._names = None if actions is None else names_of(actions)
-        if self._names is not None and len(self._names) != self._arms:
-            has = "a free choice of actions" if self._arms is None else f"{self._arms} actions"
-            raise ValueError(f"the agent has {has}, but {len(self._names)} are named")
-        self._reward = getattr(learner, "reward", None)
-        dim: int | None = getattr(learner, "dim", None)
-        self._width = hasher.width if hasher else dim
+        self._normalise = checks.flag("normalise", normalise)
+        if hasher is not None:
+            checks.part("hasher", hasher, "width", "__call__")
+        self._offers = Offers(fact(self._agent, "arms"), actions, hasher)
+        self._reward, dim = fact(self._agent, "reward"), fact(self._agent, "dim")
         if hasher is not None and dim not in (None, hasher.width):
             raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
-        self._hasher, self._normalise = hasher, normalise
-        self._host = bool(getattr(agent, "host", False))
+        self._width: int | None = hasher.width if hasher else dim
+        self._host = bool(fact(self._agent, "host"))
+        check = fact(self._agent, "check_outcome")
+        self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
-        self._agent, self._start_key = agent, keys[0]
+        self._start_key = keys[0]
         self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
+        self._dtype = precision()
         self._description = describe(
             {
-                "agent": agent,
+                "agent": self._agent,
                 "seed": seed,
-                "normalise": normalise,
+                "normalise": self._normalise,
                 "hasher": hasher,
-                "actions": self._names,
-                "precision": str(precision()),
+                "actions": self._offers.names,
+                "precision": str(self._dtype),
             }
         )
-        self._bound: Any = agent
-        programs: Any = (lambda agent, key: agent.init(key), _choose, _learn)
-        if not self._host:
-            self._bound, structure = jax.tree.flatten(jax.tree.map(as_array, agent))
-            programs = _compiled(structure)
-        self._init, self._choose, self._learn = programs
-        self._dtype = precision()
+        self._bound, self._init, self._choose, self._learn = programs(self._agent)
         self._known_outcomes: set[tuple[int, ...]] = set()
-        self._mutex = threading.RLock()
-        self._state: State | None = None
-        self._applied = 0
+        self._mutex, self._pid = threading.RLock(), os.getpid()
+        self._state: Taught | None = None  # also while it is being changed
 
     def _begin(self, migrate: bool) -> None:
         recorded = self._ledger.description
@@ -227,58 +185,85 @@ class Bandit:
             raise ValueError(
                 f"the decisions in {self._folder} have {width} features, this agent {self._width}"
             )
-        self._width = width if self._width is None else self._width
-        if not changed:
-            self._restore()
+        self._settle_width(width)
+        if changed and self._folder is not None:
+            (self._folder / SNAPSHOT).unlink(missing_ok=True)  # it is the former agent's
         self._sync()
         if changed or recorded is None:
-            if self._snapshot is not None:
-                self._snapshot.unlink(missing_ok=True)  # it is the former agent's
             self._ledger.describe(self._description)
             self.save()
 
+    def _settle_width(self, width: int | None) -> None:
+        """The first decisions fix the number of features, where the agent leaves it open."""
+        if self._width is None and width is not None:
+            self._width, self._state = width, None  # the scale's width was unknown
+
     @property
     def _snapshot(self) -> Path | None:
-        return None if self._folder is None or self._host else self._folder / SNAPSHOT
+        """Where to save the state: nowhere while its shape is open, or not one of arrays."""
+        if self._folder is None or self._host or self._width is None:
+            return None
+        return self._folder / SNAPSHOT
 
     def _fresh(self) -> State:
         scale = Scale.init(self._width) if self._normalise and self._width else None
-        belief = self._init(self._bound, self._start_key)
-        return State(scale, belief)
+        return State(scale, self._init(self._bound, self._start_key))
 
-    def _restore(self) -> None:
-        """Start from the snapshot, if there is one and it belongs to this ledger."""
-        path = self._snapshot
-        if path is None or not path.exists():
-            return
-        snapshot = load_snapshot(path, self._fresh())
-        foreign = differences(snapshot.description, self._description)
-        if foreign or snapshot.ledger != self._ledger.id:
-            raise ValueError(f"the snapshot {path} belongs to another ledger or agent; delete it")
-        if snapshot.sequence > self._ledger.outcomes:
+    def _begun(self) -> Taught:
+        """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
+        fresh = self._fresh()
+        if self._snapshot is not None:
+            found = load_snapshot(self._snapshot, fresh, self._ledger, self._description)
+            if found is not None:
+                return Taught(found.state, found.sequence, frozen(found.sequence))
+        return Taught(fresh, 0, 0)
+
+    def _turn(self) -> Any:
+        """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
+        if os.getpid() != self._pid:
+            self._ledger.check()  # says what to do
+        return self._mutex
+
+    def _ready(self) -> None:
+        """Refuse to go on where what follows could not be right."""
+        self._ledger.check()
+        if precision() != self._dtype:
             raise ValueError(
-                f"the snapshot {path} knows {snapshot.sequence} outcomes, the ledger beside it "
-                f"only {self._ledger.outcomes}: restore the ledger, or delete the snapshot"
+                f"jax_enable_x64 was changed while this bandit was open in {self._dtype}: change "
+                "it back, or close the bandit and migrate it"
             )
-        self._state, self._applied = snapshot.state, snapshot.sequence
 
     def _sync(self) -> State:
-        """Bring the state up to the ledger: at opening, and after an interrupted update."""
-        if self._ledger.closed:
-            raise ValueError("this bandit was closed: open it again")
-        if self._state is None:
-            self._state, self._applied = self._fresh(), 0
-        if self._applied < self._ledger.outcomes:
-            for row in self._ledger.learned(after=self._applied):
-                self._apply(row, row.outcome)
-        return self._state
+        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale."""
+        if self._width is None:
+            self._settle_width(self._ledger.width)
+        if self._state is not None and self._state.outcomes == self._ledger.outcomes:
+            return self._state.state
+        now = self._state or self._begun()
+        due = frozen(self._ledger.outcomes)
+        if now.state.scale is not None and now.frozen < due:
+            now = self._rescaled(now, now.state.scale, due)
+        self._state = now
+        for row in self._ledger.learned(after=now.outcomes):
+            self._apply(row, row.outcome)
+        return self._state.state
+
+    def _rescaled(self, now: Taught, scale: Scale, due: int) -> Taught:
+        """With the scale of the first `due` outcomes: what was learned in other units is not."""
+        rows = islice(self._ledger.learned(after=0), due)
+        new = Scale.of(np.stack([row.features for row in rows]))
+        if scale.agrees(new):
+            return Taught(State(new, now.state.belief), now.outcomes, due)
+        return Taught(State(new, self._init(self._bound, self._start_key)), 0, due)
 
     def _apply(self, row: Decided, outcome: Any) -> None:
-        words = np.array([self._streams[1], row.number, self._arm(row)], np.uint32)
-        y = np.asarray(outcome, row.features.dtype)
-        state, self._state = self._state, None  # consumed: an interrupted update leaves none
-        self._state = self._learn(self._bound, words, state, row.features, y)
-        self._applied += 1
+        assert self._state is not None
+        arm = self._offers.arm(row.number, row.chosen, row.action)
+        words = np.array([self._streams[1], row.number, arm], np.uint32)
+        features, y = row.features.astype(self._dtype, copy=False), np.asarray(outcome, self._dtype)
+        (state, count, scaled), self._state = self._state, None  # consumed
+        state = self._learn(self._bound, words, state, features, y)
+        self._state = Taught(state, count + 1, scaled)
 
     def choose(
         self, features: Any = None, *, context: Any = None, available: Any = None
@@ -286,8 +271,9 @@ class Bandit:
         """Choose among actions, described by rows of numbers, a DataFrame, or a mapping of names
         to either; or, with a hasher, by dictionaries, in a context.
 
-        Agents with a fixed set of actions take `context=x`, or nothing. `available` restricts the
-        choice: true or false for every action, or the names of those on offer.
+        Agents with a fixed set of actions take `context=x`, or nothing where they have no
+        features. `available` restricts the choice: true or false for every action, in their order
+        or by name, or the names of those on offer.
         """
         return self._decide([(features, context, available)])[0]
 
@@ -300,116 +286,51 @@ class Bandit:
         """
         if features is None and contexts is None:
             raise ValueError("give the features or the contexts to choose for")
-        several = list(features) if features is not None else None
-        around = list(contexts) if contexts is not None else [None] * len(several or [])
+        several = None if features is None else _listed("features", features)
+        around = [None] * len(several or ()) if contexts is None else _listed("contexts", contexts)
         several = [None] * len(around) if several is None else several
         if len(several) != len(around):
             raise ValueError(f"{len(several)} sets of features, but {len(around)} contexts")
         return self._decide([(f, c, None) for f, c in zip(several, around, strict=True)])
 
     def _decide(self, offers: list[tuple[Any, Any, Any]]) -> list[Decision]:
-        with self._mutex:
+        with self._turn():
+            self._ready()
+            if self._width is None:
+                self._sync()
             # Everything is checked before anything is decided, and decided before it is recorded.
-            read = [self._offer(*offer) for offer in offers]
+            read = [self._offers.read(*offer, self._width) for offer in offers]
+            widths = {offer.table.shape[1] for offer in read}
+            if len(widths) > 1:
+                raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
             open_width = self._width is None
-            if open_width:
-                self._settle_width({table.shape[1] for table, _, _ in read})
             try:
+                self._settle_width(next(iter(widths), None))
                 return self._record_choices(read)
             except BaseException:
-                if open_width:  # nothing was decided: the next offer may be another
+                if open_width:  # unless it was recorded, the next offer may be another
                     self._width = self._state = None
                 raise
 
-    def _record_choices(
-        self, offers: list[tuple[np.ndarray, list[Any] | None, np.ndarray]]
-    ) -> list[Decision]:
-        now, first = time.time(), self._ledger.decisions
+    def _record_choices(self, offers: list[Offer]) -> list[Decision]:
+        now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
         rows, decisions = [], []
         for number, (table, names, mask) in enumerate(offers, start=first):
             index, shares = self._pick(number, table, mask)
+            shares = shares.astype(dtype, copy=False)  # what a reading of the ledger will give
             action = index if names is None else names[index]
-            chosen = table[index if len(table) > 1 else 0].copy()  # the table is the caller's
-            rows.append(Decided(number, now, index, names and names[index], chosen, shares))
-            id = f"{self._ledger.id}-{number}"
+            chosen = table[index if len(table) > 1 else 0].astype(dtype)  # not the caller's own
+            name = None if names is None else names[index]
+            rows.append(Decided(number, now, index, name, chosen, shares))
+            id = self._ledger.decision_id(number)
             decisions.append(Decision(id, index, action, float(shares[index]), shares))
         self._ledger.add_decisions(rows)
         return decisions
 
-    def _settle_width(self, widths: set[int]) -> None:
-        """The first decisions fix the number of features, where the agent leaves it open."""
-        if len(widths) > 1:
-            raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
-        if widths:
-            self._width, self._state = widths.pop(), None  # the scale's width was unknown
-
-    def _offer(
-        self, features: Any, context: Any, available: Any
-    ) -> tuple[np.ndarray, list[Any] | None, np.ndarray]:
-        """(table, names, mask); a context for a fixed set of actions is a table of one row."""
-        if features is not None:
-            table, names = read(features, context, self._hasher)
-            if self._arms is not None:
-                table, names = self._in_order(table, names), self._names
-            if self._arms not in (None, len(table)):
-                raise ValueError(f"the agent has {self._arms} actions, got {len(table)}")
-            rows = len(table)
-        elif self._arms is not None:
-            table, names, rows = self._context(context), self._names, self._arms
-        else:
-            raise ValueError("give the features of the actions on offer, one row per action")
-        if self._width not in (None, table.shape[1]):
-            raise ValueError(
-                f"this bandit's actions have {self._width} features, got {table.shape[1]}"
-            )
-        return table, names, _mask(available, names, rows)
-
-    def _in_order(self, table: np.ndarray, names: list[Any] | None) -> np.ndarray:
-        """Rows in the order of the agent's own actions, to which a name refers."""
-        if names is None:
-            return table
-        if self._names is None:
-            raise ValueError(
-                "this agent knows its actions by position: name them with Bandit(..., "
-                f"actions=[...]), or give rows without names; got {names}"
-            )
-        if set(names) != set(self._names):
-            raise ValueError(
-                f"the agent's actions are {self._names}, got {names}; "
-                "to offer only some of them give `available`"
-            )
-        return table[[names.index(name) for name in self._names]]
-
-    def _arm(self, row: Decided) -> int:
-        """Which of this agent's actions a decision chose: by its name where it has one."""
-        if self._arms is None:
-            return row.chosen
-        if self._names is not None and row.action is not None:
-            if row.action not in self._names:
-                raise ValueError(
-                    f"decision {row.number} chose {row.action!r}, which is none of the agent's "
-                    f"actions {self._names}"
-                )
-            return self._names.index(row.action)
-        if row.chosen >= self._arms:
-            raise ValueError(
-                f"decision {row.number} chose action {row.chosen}, but there are {self._arms}"
-            )
-        return row.chosen
-
-    def _context(self, context: Any) -> np.ndarray:
-        if self._hasher is not None:
-            return numbers("context", self._hasher([None], context))
-        if context is None:
-            return np.zeros((1, self._width or 0), self._dtype)
-        if np.ndim(context) != 1:
-            raise ValueError(f"context must be one row of numbers, got {context!r}")
-        return numbers("context", [context])
-
     def _pick(self, number: int, table: np.ndarray, mask: np.ndarray) -> tuple[int, np.ndarray]:
         """Decide; tables are filled up to a power of two, so that few sizes are compiled."""
         rows = len(mask)
-        if self._arms is None and not self._host:
+        if self._offers.arms is None and not self._host:
             room = max(8, 1 << (rows - 1).bit_length())
             padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
             padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
@@ -418,26 +339,41 @@ class Bandit:
         drawn = np.asarray(self._choose(self._bound, words, self._sync(), table, mask))
         index, shares = int(drawn[-1]), drawn[:rows]
         if not shares[index] > 0:
-            raise ValueError(f"the agent gave no probabilities to choose by: {shares.tolist()}")
+            raise ValueError(
+                "the agent's values are no numbers any more: features or outcomes were too large "
+                "for its settings; migrate the history to an agent with other ones"
+                if np.isnan(shares).any()
+                else f"the agent gave no probabilities to choose by: {shares.tolist()}"
+            )
         return index, shares
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
-        return self.learn_many([(id, outcome)]) == 1
+        with self._turn():
+            self._ready()
+            return self._record([(self._ledger.number(id), outcome)], expired=False) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
         """Learn pairs (id, outcome) in the given order, or none of them; how many were new.
 
         The same state as by `learn` one after another, written to disk together.
         """
-        with self._mutex:
-            return self._record([(self._number(id), y) for id, y in outcomes], expired=False)
+        pairs = _listed("outcomes", outcomes)
+        for pair in pairs:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise TypeError(f"learn_many takes pairs (id, outcome), got {pair!r}")
+        with self._turn():
+            self._ready()
+            numbered = [(self._ledger.number(id), y) for id, y in pairs]
+            return self._record(numbered, expired=False)
 
     def expire(self, older_than: float | timedelta, outcome: Any) -> int:
         """Assume `outcome` for decisions older than so many seconds whose own never came."""
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         checks.scalar("older_than", seconds, low=0.0)
-        with self._mutex:
+        with self._turn():
+            self._ready()
+            self._outcome(outcome, self._sync())
             numbers = self._ledger.pending(before=time.time() - seconds)
             return self._record([(number, outcome) for number in numbers], expired=True)
 
@@ -447,59 +383,52 @@ class Bandit:
         for number, given in outcomes:
             outcome = self._outcome(given, state)
             decided = self._ledger.decision(number)
-            if decided is None:
-                raise ValueError(f"there is no decision {self._ledger.id}-{number} in this ledger")
+            assert decided is not None  # it has a number
             known = fresh[number][1] if number in fresh else decided.outcome
             if known is None:
-                self._arm(decided)  # refused now, not after it is recorded
+                # Refused now, not after it is recorded.
+                self._offers.arm(number, decided.chosen, decided.action)
                 fresh[number] = (decided, outcome)
             elif known != outcome:
                 how = "expired with" if decided.expired else "has"
                 raise ValueError(
-                    f"decision {self._ledger.id}-{number} {how} the outcome {known} "
+                    f"decision {self._ledger.decision_id(number)} {how} the outcome {known} "
                     f"and cannot have {outcome} as well"
                 )
         rows = [Observed(n, y, self._worth(y), expired) for n, (_, y) in fresh.items()]
-        if rows:
-            self._ledger.add_outcomes(rows)
-        before = self._applied
-        for decided, outcome in fresh.values():
-            self._apply(decided, outcome)
+        if not rows:
+            return 0
+        before = self._ledger.outcomes
+        self._ledger.add_outcomes(rows)
+        if state.scale is None or frozen(before) == frozen(before + len(rows)):
+            for decided, outcome in fresh.values():
+                self._apply(decided, outcome)
+        else:
+            self._sync()
         every = self._snapshot_every
-        if every and self._applied // every > before // every:
+        if every and (before + len(rows)) // every > before // every:
             self._save_or_warn()
         return len(rows)
-
-    def _number(self, id: str) -> int:
-        if not isinstance(id, str):
-            raise TypeError(f"a decision's id is text, got {id!r}")
-        ledger, _, number = id.rpartition("-")
-        if not ledger or not number.isdecimal():
-            raise ValueError(f"{id!r} is not the id of a decision")
-        if ledger != self._ledger.id:
-            raise ValueError(
-                f"decision {id!r} belongs to the ledger {ledger}, and this is {self._ledger.id}"
-            )
-        return int(number)
 
     def _outcome(self, given: Any, state: State) -> Any:
         """The outcome as a number or a list, after checking that the agent can learn it."""
         if isinstance(given, float) and abs(given) < LARGEST and () in self._known_outcomes:
             return given  # the common case, many times faster
-        exact = np.asarray(checks.outcome(given), np.float64)
-        with np.errstate(over="ignore"):
-            outcome = exact.astype(self._dtype)
-        checks.outcome(outcome)  # still finite in the agent's precision
-        if self._host:
-            self._bound.check_outcome(outcome)
-        elif outcome.shape not in self._known_outcomes:
-            self._check_outcome(outcome, state)
-            self._known_outcomes.add(outcome.shape)
+        checks.outcome(unmasked("an outcome", given))
+        exact = np.asarray(given, np.float64)
+        if exact.ndim > 1 or exact.size == 0:
+            raise ValueError(
+                f"an outcome must be a single number or a row of them, got shape {exact.shape}"
+            )
+        outcome = exact.astype(self._dtype)
+        if self._check is not None:
+            self._check(outcome)
+        if not self._host and outcome.shape not in self._known_outcomes:
+            words, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, self._dtype)
+            jax.eval_shape(self._learn, self._bound, words, state, features, outcome)
+            if self._check is None:
+                self._known_outcomes.add(outcome.shape)
         return exact.tolist()
-
-    def _check_outcome(self, outcome: np.ndarray, state: State) -> None:
-        words, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, outcome.dtype)
-        jax.eval_shape(self._learn, self._bound, words, state, features, outcome)
 
     def _worth(self, outcome: Any) -> float | None:
         if self._reward is not None:
@@ -509,34 +438,43 @@ class Bandit:
     @property
     def state(self) -> State:
         """A copy of what has been learned."""
-        with self._mutex:
-            return jax.tree.map(lambda leaf: np.array(leaf), self._sync())
+        with self._turn():
+            self._ready()
+            return copy.deepcopy(jax.tree.map(_copied, self._sync()))
 
     def log(self) -> dict[str, list[Any]]:
         """Decisions, propensities and outcomes as columns: `pandas.DataFrame(bandit.log())`."""
-        with self._mutex:
+        with self._turn():
+            self._ready()
             return self._ledger.table()
 
     def summary(self) -> Summary:
         """How it is doing, for people: `print(bandit.summary())`."""
-        with self._mutex:
+        with self._turn():
+            self._ready()
             return summarize(self._ledger, self._diverged())
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
-        with self._mutex:
+        with self._turn():
+            self._ready()
             return draw(self._ledger)
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""
+        with self._turn():
+            self._ready()
+            self._ledger.backup(_path(path))
 
     def save(self) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
-        if self._snapshot is None:
-            return
-        with self._mutex:
+        with self._turn():
+            self._ready()
             state = self._sync()
-            snapshot = Snapshot(
-                state, self._ledger.id, self._applied, self._description, self._diverged()
-            )
-            save_snapshot(self._snapshot, snapshot)
+            if self._snapshot is None or self._state is None:
+                return
+            about = (self._ledger.id, self._state.outcomes, self._description, self._diverged())
+            save_snapshot(self._snapshot, Snapshot(state, *about))
 
     def _save_or_warn(self) -> None:
         try:
@@ -545,14 +483,19 @@ class Bandit:
             warnings.warn(f"could not save a snapshot: {error}", stacklevel=4)
 
     def _diverged(self) -> int:
-        count = getattr(self._agent, "diverged", None)
-        return 0 if count is None else int(count(self._sync().belief))
+        return int(fact(self._agent, "diverged")(self._sync().belief))
 
     def close(self) -> None:
         """Save a snapshot and let others open the folder."""
+        if os.getpid() != self._pid:  # a fork: all this is the parent's, the mutex may be held
+            return self._ledger.close()
         with self._mutex:
-            if not self._ledger.closed:
-                self._save_or_warn()
+            if self._ledger.closed:
+                return
+            try:
+                if precision() == self._dtype:
+                    self._save_or_warn()
+            finally:
                 self._ledger.close()
 
     def __enter__(self) -> "Bandit":
@@ -562,13 +505,22 @@ class Bandit:
         self.close()
 
 
-def _mask(available: Any, names: list[Any] | None, rows: int) -> np.ndarray:
-    """Which of the actions may be chosen, from truth values or from names."""
-    if available is None:
-        return np.ones(rows, bool)
-    if names is not None and not any(isinstance(a, bool | np.bool_) for a in available):
-        unknown = [name for name in available if name not in names]
-        if unknown:
-            raise ValueError(f"available names {unknown[0]!r}, which is not on offer: {names}")
-        available = [name in available for name in names]
-    return checks.available(np.asarray(available), rows)
+def _copied(leaf: Any) -> Any:
+    """An array of one's own, with which nothing happens when the state is consumed."""
+    return leaf.copy() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.array(leaf)
+
+
+def _path(folder: Any) -> Path:
+    """The path of a folder; an empty one would be wherever the process happens to be."""
+    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+        raise TypeError(f"expected the path of a folder, got {folder!r}")
+    return Path(folder)
+
+
+def _listed(what: str, given: Any) -> list[Any]:
+    """Several of something, in an order."""
+    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(
+        given, Iterable
+    ):
+        raise TypeError(f"{what} must be a list, one entry per decision, got {given!r}")
+    return list(given)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ..files import write_atomically
+from ..config import differences
+from ..files import Damaged, write_atomically
+from .ledger import Ledger
 
 SNAPSHOT = "state.safetensors"
 
@@ -39,24 +42,52 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
     write_atomically(path, lambda file: file.write(content))
 
 
-def load_snapshot(path: Path, like: Any) -> Snapshot:
-    """Read a snapshot into a state shaped like `like`, or say what is wrong with it."""
-    tensors, about = _read_snapshot(path)
-    wanted = {name: _numbers(leaf) for name, leaf in _named(like).items()}
-    shape = lambda arrays: {name: (a.shape, a.dtype) for name, a in arrays.items()}  # noqa: E731
-    if shape(tensors) != shape(wanted):
-        raise _damaged(path, "its arrays are not those of this agent's state")
+def load_snapshot(path: Path, like: Any, ledger: Ledger, description: Any) -> Snapshot | None:
+    """The state to start from, shaped like `like`; None if there is nothing to be gained by it.
+
+    It is only a cache: one that is damaged or another agent's is passed over with a warning. One
+    that knows what the ledger does not is refused, since then the ledger is the wrong one.
+    """
+    if not path.exists():
+        return None
+    try:
+        tensors, about = _read_snapshot(path)
+    except Damaged as error:
+        return _passed_over(str(error))
+    sequence, known = int(about["sequence"]), ledger.outcomes_as(about["ledger"])
+    if known is None:
+        raise ValueError(f"the snapshot {path} belongs to another ledger; delete it")
+    if sequence > known:
+        raise ValueError(
+            f"the snapshot {path} knows {sequence} outcomes, the ledger beside it only {known}: "
+            "restore the ledger, or delete the snapshot"
+        )
+    if sequence == 0:  # nothing learned, and perhaps before the number of features was known
+        return None
+    recorded = json.loads(about["description"])
+    if differences(recorded, description):
+        return _passed_over(f"the snapshot {path} is another agent's")
+    if _shapes(tensors) != _shapes({name: _numbers(leaf) for name, leaf in _named(like).items()}):
+        return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    description = json.loads(about["description"])
-    return Snapshot(
-        state, about["ledger"], int(about["sequence"]), description, int(about["diverged"])
-    )
+    return Snapshot(state, about["ledger"], sequence, recorded, int(about["diverged"]))
+
+
+def _passed_over(why: str) -> None:
+    warnings.warn(f"{why}; the state is rebuilt from the ledger", stacklevel=7)
+
+
+def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
 def snapshot_diverged(path: Path) -> int:
     """How often members had been put back when the snapshot was taken."""
-    return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
+    try:
+        return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
+    except Damaged as error:
+        raise Damaged(f"{error}; delete it: opening the bandit writes a new one") from error
 
 
 def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -71,11 +102,8 @@ def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return tensors, about
 
 
-def _damaged(path: Path, why: str) -> ValueError:
-    return ValueError(
-        f"the snapshot {path} is damaged ({why}); "
-        "delete it, and the state is rebuilt from the ledger beside it"
-    )
+def _damaged(path: Path, why: str) -> Damaged:
+    return Damaged(f"the snapshot {path} is damaged ({why})")
 
 
 def _checksum(tensors: dict[str, np.ndarray], about: dict[str, str]) -> str:

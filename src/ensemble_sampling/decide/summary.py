@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .ledger import Ledger
+from .ledger import Decided, Ledger
 from .snapshots import SNAPSHOT, snapshot_diverged
 
 if TYPE_CHECKING:
@@ -37,20 +37,23 @@ class Summary:
     recent: int
 
     def __str__(self) -> str:
-        show = lambda value: "none yet" if value is None else f"{value:.4g}"  # noqa: E731
         age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
         return "\n".join(
             [
                 f"decisions  {self.decisions}",
                 f"outcomes   {self.outcomes}, of which {self.expired} expired",
                 f"pending    {self.pending}{age}",
-                f"reward     {show(self.reward)}, over the last {self.recent} outcomes "
-                f"{show(self.recent_reward)}",
-                f"agreement  {show(self.agreement)} over the last {self.recent} decisions "
+                f"reward     {_shown(self.reward)}, over the last {self.recent} outcomes "
+                f"{_shown(self.recent_reward)}",
+                f"agreement  {_shown(self.agreement)} over the last {self.recent} decisions "
                 "(1: members all choose alike)",
                 f"diverged   {self.diverged} times",
             ]
         )
+
+
+def _shown(value: float | None) -> str:
+    return "none yet" if value is None else f"{value:.4g}"
 
 
 def summarize(ledger: Ledger, diverged: int = 0, recent: int = 100) -> Summary:
@@ -59,21 +62,27 @@ def summarize(ledger: Ledger, diverged: int = 0, recent: int = 100) -> Summary:
         "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
         "WHERE sequence IS NULL"
     )
-    last = f"SELECT avg(reward) FROM outcomes WHERE sequence > {ledger.outcomes - recent}"
-    agreement = [float(row.probabilities @ row.probabilities) for row in ledger.latest(recent)]
+    agreement = [_agreement(row) for row in ledger.latest(recent)]
+    last = ledger.learned(after=max(0, ledger.outcomes - recent))
+    rewards = [row.reward for row in last if row.reward is not None]
     first = ledger.ask(oldest)
     return Summary(
         decisions=ledger.decisions,
         outcomes=ledger.outcomes,
         expired=ledger.ask("SELECT count(*) FROM outcomes WHERE expired"),
         pending=ledger.decisions - ledger.outcomes,
-        waiting=None if first is None else time.time() - first,
+        waiting=None if first is None else max(0.0, time.time() - first),
         reward=ledger.ask("SELECT avg(reward) FROM outcomes"),
-        recent_reward=ledger.ask(last),
+        recent_reward=float(np.mean(rewards)) if rewards else None,
         agreement=float(np.mean(agreement)) if agreement else None,
         diverged=diverged,
         recent=recent,
     )
+
+
+def _agreement(row: Decided) -> float:
+    """How likely two draws from the probabilities are to be the same."""
+    return float(row.probabilities @ row.probabilities)
 
 
 def draw(ledger: Ledger, window: int = 100) -> "Figure":
@@ -84,19 +93,23 @@ def draw(ledger: Ledger, window: int = 100) -> "Figure":
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.subplots(3, sharex=True)
     known = [(row.number, row.reward) for row in rows if row.reward is not None]
-    agreement = [(row.number, float(row.probabilities @ row.probabilities)) for row in rows]
+    agreement = [(row.number, _agreement(row)) for row in rows]
     for axis, points, label in zip(axes, (known, agreement), ("reward", "agreement"), strict=False):
         if points:
             number, value = np.array(points).T
             axis.plot(number, _trailing_mean(value, window))
         axis.set_ylabel(f"{label}\n(mean of {window})")
-    times = np.array([row.time for row in rows])
-    arrived = np.sort([row.learned for row in rows if row.learned is not None])
-    pending = np.arange(1, len(rows) + 1) - np.searchsorted(arrived, times, side="right")
-    axes[2].plot(pending)
+    axes[2].plot(_pending(rows))
     axes[2].set_ylabel("outcomes\nwaited for")
     axes[2].set_xlabel("decisions")
     return figure
+
+
+def _pending(rows: list[Decided]) -> np.ndarray:
+    """How many outcomes were waited for before each decision and, last, are waited for now."""
+    arrived = np.sort([row.learned for row in rows if row.learned is not None])
+    come = np.searchsorted(arrived, [row.time for row in rows], side="right")
+    return np.arange(len(rows) + 1) - np.append(come, len(arrived))
 
 
 def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:

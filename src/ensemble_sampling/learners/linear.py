@@ -31,22 +31,33 @@ class Sum(NamedTuple):
         value = self.value + increment
         return Sum(value, increment - (value - self.value))
 
+    def add_at(self, i: Array, increment: Array | float) -> "Sum":
+        """`increment` added to entry i; the others are not touched."""
+        one = Sum(self.value[i], self.lost[i]).add(jnp.asarray(increment))
+        return Sum(self.value.at[i].set(one.value), self.lost.at[i].set(one.lost))
 
-def _perturbed(outcome: Array, noise: Noise, noise_std: Array | float) -> Array:
-    return outcome if noise.shift is None else outcome + noise_std * noise.shift
 
-
-def _wander(member: Array, mean: Any, root: Any, forgetting: Any, noise: Noise) -> Array:
-    """Where a truth at `member` would be one observation later, if it forgets.
+def _wander(theta: Array, mean: Any, forgetting: Any, xi: Array | float = 0.0) -> Array:
+    """How far a truth at `theta` moves until the next observation, if it forgets.
 
     theta' = mu_0 + sqrt(g) (theta - mu_0) + sqrt(1 - g) xi with xi ~ N(0, Sigma_0): it wanders,
     and its stationary distribution is the prior. The posterior's covariance goes from Sigma to
     g Sigma + (1 - g) Sigma_0, towards the prior's and never beyond, and members with a xi of
-    their own stay draws from the posterior: shrunken spread is regained in full. Without noise
-    (a posterior mean) xi is zero.
+    their own stay draws from the posterior: shrunken spread is regained in full. A posterior mean
+    has no xi. At g = 1 nothing moves, not even by rounding.
     """
-    moved = mean + jnp.sqrt(forgetting) * (member - mean)
-    return moved if noise.drift is None else moved + jnp.sqrt(1 - forgetting) * root(noise.drift)
+    return (jnp.sqrt(forgetting) - 1) * (theta - mean) + jnp.sqrt(1 - forgetting) * xi
+
+
+def _check_forgetting(value: Any) -> Any:
+    return value if value is None else checks.scalar("forgetting", value, above=0.0, high=1.0)
+
+
+class Evidence(NamedTuple):
+    """What all members of independent arms share: how often each was pulled, and its mean."""
+
+    pulls: Sum
+    mean: Sum
 
 
 class IndependentArms(eqx.Module):
@@ -54,6 +65,9 @@ class IndependentArms(eqx.Module):
 
     An arm pulled n times has posterior precision (c + n) / noise_std^2 with
     c = (noise_std / prior_std)^2, so pull n + 1 moves its mean by 1 / (c + n + 1) of the surprise.
+    The posterior mean is shared, and a member is kept as its distance to it, which moves by the
+    same share of noise - distance: members then round in units of the posterior's width, however
+    large the outcomes are.
 
     forgetting: a factor below 1 says that the truth drifts: with every observation, of whichever
         arm, all arms keep that share of what was known (see `_wander`).
@@ -68,58 +82,74 @@ class IndependentArms(eqx.Module):
 
     def __check_init__(self) -> None:
         checks.size("arms", self.arms)
-        checks.positive("noise_std", self.noise_std)
-        checks.scalar("prior_mean", self.prior_mean)
-        checks.positive("prior_std", self.prior_std)
-        if self.forgetting is not None:
-            checks.scalar("forgetting", self.forgetting, above=0.0, high=1.0)
+        noise_std = checks.positive("noise_std", self.noise_std)
+        checks.bounded("prior_mean", self.prior_mean)
+        prior_std = checks.positive("prior_std", self.prior_std)
+        checks.positive("noise_std / prior_std", noise_std / prior_std)
+        _check_forgetting(self.forgetting)
 
     @property
     def drift_shape(self) -> tuple[int, ...] | None:
         return None if self.forgetting is None else (self.arms,)
 
+    @property
+    def _prior_pulls(self) -> Any:
+        """How many pulls the prior is worth."""
+        return (self.noise_std / self.prior_std) ** 2
+
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Evidence, Array]:
         # Strongly typed: a weak type would compile a caller's jitted update a second time.
-        pulls = jnp.full(self.arms, (self.noise_std / self.prior_std) ** 2, float)
-        step = spread * self.prior_std
-        return pulls, self.prior_mean + step * jax.random.normal(key, (self.arms,))
+        pulls = jnp.full(self.arms, self._prior_pulls, float)
+        mean = jnp.full(self.arms, self.prior_mean, float)
+        distance = spread * self.prior_std * jax.random.normal(key, (self.arms,))
+        return Evidence(Sum.of(pulls), Sum.of(mean)), jnp.asarray(distance, float)
 
-    def center(self, key: Key) -> tuple[Array, Array]:
+    def center(self, key: Key) -> tuple[Evidence, Array]:
         return self.init(key, 0.0)
 
-    def predict(self, shared: Array, member: Array, features: Array) -> Array:
+    def predict(self, shared: Evidence, member: Array, features: Array) -> Array:
         if features.shape[0] != self.arms:
             raise ValueError(
                 f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
             )
-        return member
+        return shared.mean.value + member
 
     def observe(
-        self, key: Key, shared: Array, member: Array, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Array, Array]:
+        self,
+        key: Key,
+        shared: Evidence,
+        member: Array,
+        action: Action,
+        outcome: Array,
+        noise: Noise,
+    ) -> tuple[Evidence, Array]:
         if jnp.shape(outcome) != ():
             raise ValueError(f"IndependentArms learns a single number, got {jnp.shape(outcome)}")
         i = action.index
         checks.index(i, self.arms)
         weight = 1.0 if noise.weight is None else noise.weight
-        surprise = _perturbed(outcome, noise, self.noise_std) - member[i]
-        pulls = shared.at[i].add(weight)
-        member = member.at[i].add(weight * surprise / pulls[i])
-        return (pulls, member) if self.forgetting is None else self._forget(pulls, member, noise)
+        pulls = shared.pulls.add_at(i, weight)
+        share = weight / pulls.value[i]
+        surprise = outcome - shared.mean.value[i] - shared.mean.lost[i]
+        shared = Evidence(pulls, shared.mean.add_at(i, share * surprise))
+        shift = 0.0 if noise.shift is None else self.noise_std * noise.shift
+        member = member.at[i].add(share * (shift - member[i]))
+        return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
 
-    def _forget(self, pulls: Array, member: Array, noise: Noise) -> tuple[Array, Array]:
+    def _forget(self, shared: Evidence, member: Array, noise: Noise) -> tuple[Evidence, Array]:
         g: Any = self.forgetting
-        prior = (self.noise_std / self.prior_std) ** 2
-        scale = lambda xi: self.prior_std * xi  # noqa: E731
-        pulls = 1 / (g / pulls + (1 - g) / prior)  # variances mix, and pulls are their inverses
-        return pulls, _wander(member, self.prior_mean, scale, g, noise)
+        # Variances mix, and pulls are their inverses.
+        fade = 1 / (g + (1 - g) * shared.pulls.value / self._prior_pulls)
+        pulls = Sum(*(fade * part for part in shared.pulls))
+        mean = shared.mean.add(_wander(shared.mean.value, self.prior_mean, g))
+        xi = 0.0 if noise.drift is None else self.prior_std * noise.drift
+        return Evidence(pulls, mean), member + _wander(member, 0.0, g, xi)
 
-    def draw(self, key: Key, shared: Array, member: Array) -> Array:
-        return member + self.noise_std * jax.lax.rsqrt(shared) * jax.random.normal(
-            key, (self.arms,)
-        )
+    def draw(self, key: Key, shared: Evidence, member: Array) -> Array:
+        width = self.noise_std * jax.lax.rsqrt(shared.pulls.value)
+        return member + width * jax.random.normal(key, (self.arms,))
 
 
 class Linear(eqx.Module):
@@ -134,8 +164,8 @@ class Linear(eqx.Module):
     the known `reward` scores it.
 
     forgetting: a factor below 1 says that theta drifts (see `_wander`), back to its prior in
-        about 1 / (1 - forgetting) observations. The mixed covariance is factorised anew, at
-        O(d^3).
+        about 1 / (1 - forgetting) observations. The mixed covariance's root comes from a QR
+        decomposition of both roots, at O(d^3), which works however close to singular they are.
     """
 
     dim: int = eqx.field(static=True)
@@ -165,9 +195,7 @@ class Linear(eqx.Module):
         )
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
-        if forgetting is not None:
-            checks.scalar("forgetting", forgetting, above=0.0, high=1.0)
-        self.forgetting = forgetting
+        self.forgetting = _check_forgetting(forgetting)
 
     @property
     def drift_shape(self) -> tuple[int, ...] | None:
@@ -217,7 +245,7 @@ class Linear(eqx.Module):
             )
         checks.array("the action's features", action.features, (self.dim,))
         x = action.features
-        target = _perturbed(outcome, noise, self.noise_std)
+        target = outcome if noise.shift is None else outcome + self.noise_std * noise.shift
         if noise.weight is not None:  # an observation that counts w times: sqrt(w) (x, y)
             x, target = jnp.sqrt(noise.weight) * x, jnp.sqrt(noise.weight) * target
         v = x @ shared.value + x @ shared.lost
@@ -232,10 +260,11 @@ class Linear(eqx.Module):
         g: Any = self.forgetting
         prior = jnp.asarray(self.prior_root, float)
         root = shared.value + shared.lost
-        mixed = jnp.linalg.cholesky(g * root @ root.T + (1 - g) * prior @ prior.T)
-        theta = member.value + member.lost
-        theta = _wander(theta, self._mean, lambda xi: prior @ xi, g, noise)
-        return Sum.of(mixed), Sum.of(theta)
+        both = jnp.concatenate([jnp.sqrt(g) * root.T, jnp.sqrt(1 - g) * prior.T])
+        mixed = Sum.of(jnp.linalg.qr(both, mode="r").T)
+        shared = jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, shared)
+        xi = 0.0 if noise.drift is None else prior @ noise.drift
+        return shared, member.add(_wander(member.value + member.lost, self._mean, g, xi))
 
     def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
         return Sum.of(member.value + self._spread(key, shared.value))

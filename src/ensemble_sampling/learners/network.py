@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -26,8 +27,11 @@ class _Draw(eqx.Module):
         return self.function(key)
 
 
-def _is_configuration(make: Any) -> bool:
-    return isinstance(make, eqx.Module)
+def _configured(make: Any) -> Any:
+    """`make` as part of a configuration: a module with settings of its own, or a plain function."""
+    if not callable(make):
+        raise TypeError(f"make must be a function key -> module, got {make!r}")
+    return make if isinstance(make, eqx.Module) else _Draw(make)
 
 
 class Member(NamedTuple):
@@ -39,6 +43,7 @@ class Member(NamedTuple):
 
     model: Any
     start: Any
+    fixed: Any  # what `make` drew that is not learned: arrays of integers, truth values, keys
     pull: Array
     optimizer: Any
     noise: Noise
@@ -53,7 +58,7 @@ class Member(NamedTuple):
 class Network(eqx.Module):
     """A network drawn by `make(key)`, learning by a few minibatch steps per observation.
 
-    After n observations each step follows the gradient of
+    With n observations held each step follows the gradient of
 
         mean over a batch of loss(g(a_b), y_b + noise_b) + |theta - theta_0|^2 / (prior_std^2 n),
 
@@ -63,7 +68,8 @@ class Network(eqx.Module):
     whose inputs are then one matrix product; each member has its own targets. `batch=None` takes
     the whole history in every step.
 
-    make: key -> Equinox module taking features (dim,) to an output like the outcome.
+    make: key -> Equinox module taking features (dim,) to an output like the outcome. Its arrays of
+        floats are learned; other arrays stay as drawn, everything else is the same for all draws.
     capacity: how many observations are kept; what happens beyond is `history`'s business.
     outcomes, reward: for outcome vectors, their width and the known reward R(y).
     arms: for a network from a common context to one output per action (arms,), of which only
@@ -108,9 +114,7 @@ class Network(eqx.Module):
         dropout: float | None = None,
         readout: Readout = true_gradient,
     ):
-        if not callable(make):
-            raise TypeError(f"make must be a function key -> module, got {make!r}")
-        self.make = make if _is_configuration(make) else _Draw(make)
+        self.make = _configured(make)
         self.dim = checks.size("dim", dim)
         self.capacity = checks.size("capacity", capacity)
         self.noise_std = checks.positive("noise_std", noise_std)
@@ -118,32 +122,53 @@ class Network(eqx.Module):
         self.learning_rate = checks.positive("learning_rate", learning_rate)
         self.steps = checks.size("steps", steps)
         self.batch = None if batch is None else checks.size("batch", batch)
-        if not callable(optimizer):
+        if not callable(optimizer) or not hasattr(optimizer(self.learning_rate), "update"):
             raise TypeError(
                 "optimizer must make a transformation from the learning rate: give optax.adam and "
                 f"learning_rate=0.1, not optax.adam(0.1); got {optimizer!r}"
             )
         self.optimizer = optimizer
-        self.loss = SquaredError() if loss is None else loss
-        self.history = Window() if history is None else history
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
         self.arms = None if arms is None else checks.size("arms", arms)
         if arms is not None and outcomes is not None:
             raise ValueError("give outcomes (a vector per action) or arms (one output each)")
+        needed = ("__call__", "mean") if reward is None else ("__call__", "mean", "expected")
+        self.loss = checks.part("loss", SquaredError() if loss is None else loss, *needed)
+        self.history = checks.part("history", Window() if history is None else history, "slot")
         if dropout is not None:
             checks.scalar("dropout", dropout, low=0.0, high=1.0)
         self.dropout = dropout
+        if not callable(readout):
+            raise TypeError(f"readout must be a function such as true_gradient, got {readout!r}")
         self.readout = readout
-        self._check_output()
+        self._check_module()
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
         return () if self.outcomes is None else (self.outcomes,)
 
-    def _check_output(self) -> None:
+    def _check_module(self) -> None:
+        """Try `make` and what it makes on shapes alone, at no cost."""
+        try:
+            module = eqx.filter_eval_shape(self.make, jax.random.key(0))
+        except Exception as error:
+            raise TypeError(
+                "make must be a function key -> module; for make(jax.random.key(0)) it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not callable(module):
+            raise TypeError(f"make must return a module that can be called, got {module!r}")
+        if not jax.tree.leaves(eqx.filter(module, _is_parameter)):
+            raise ValueError(f"the module has no array of floats to learn: {module!r}")
         row = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
-        output = jax.eval_shape(lambda k, x: self.make(k)(x), jax.random.key(0), row)
+        try:
+            output = eqx.filter_eval_shape(lambda m, x: m(x), module, row)
+        except Exception as error:
+            raise ValueError(
+                f"the module must take features of shape ({self.dim},), but it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
         wanted = self._outcome_shape if self.arms is None else (self.arms,)
         shape = getattr(output, "shape", None)
         if shape != wanted:
@@ -152,42 +177,53 @@ class Network(eqx.Module):
                 f"{wanted}, but it gives {shape}"
             )
 
+    def check_outcome(self, outcome: Any) -> None:
+        """Refuse what cannot be learned: another shape, or what the loss has no likelihood for."""
+        if np.shape(outcome) != self._outcome_shape:
+            raise ValueError(
+                f"the outcome must have shape {self._outcome_shape}, got {np.shape(outcome)}"
+            )
+        if hasattr(self.loss, "check"):
+            self.loss.check(outcome)  # pyright: ignore[reportAttributeAccessIssue]
+
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[History, Member]:
-        model = jax.tree.map(
-            lambda leaf: spread * leaf if eqx.is_inexact_array(leaf) else leaf, self.make(key)
+        learned, fixed = _parts(self.make(key))
+        return self._start(
+            jax.tree.map(lambda w: spread * w, learned), fixed, 1.0, noise or Noise()
         )
-        return self._start(model, 1.0, noise or Noise())
 
     def center(self, key: Key) -> tuple[History, Member]:
-        return self._start(getattr(self.make, "center", self.make)(key), 0.0, Noise())
+        learned, fixed = _parts(getattr(self.make, "center", self.make)(key))
+        return self._start(learned, fixed, 0.0, Noise())
 
-    def _start(self, model: Any, pull: float, noise: Noise) -> tuple[History, Member]:
-        parameters = eqx.filter(model, eqx.is_inexact_array)
+    def _start(
+        self, parameters: Any, fixed: Any, pull: float, noise: Noise
+    ) -> tuple[History, Member]:
         room = (self.capacity, *self._outcome_shape)
         shift = None if noise.shift is None else jnp.zeros(room)
         weight = None if noise.weight is None else jnp.ones(self.capacity)
         index = None if self.arms is None else jnp.zeros(self.capacity, jnp.int32)
         zero = jnp.zeros((), jnp.int32)
         history = History(jnp.zeros((self.capacity, self.dim)), jnp.zeros(room), index, zero)
-        state = self.optimizer(self.learning_rate).init(parameters)
-        noise, healthy = Noise(shift, weight), jnp.array(True)
-        pulled = jnp.asarray(pull, float)
-        return history, Member(parameters, parameters, pulled, state, noise, healthy, zero)
-
-    def _module(self, parameters: Any) -> Any:
-        # What is not a parameter (activation functions, sizes) is the same for every draw.
-        fixed = eqx.filter(
-            eqx.filter_eval_shape(self.make, jax.random.key(0)),
-            lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct),
-            inverse=True,
+        return history, Member(
+            model=parameters,
+            start=parameters,
+            fixed=fixed,
+            pull=jnp.asarray(pull, float),
+            optimizer=self.optimizer(self.learning_rate).init(parameters),
+            noise=Noise(shift, weight),
+            healthy=jnp.array(True),
+            diverged=zero,
         )
-        return eqx.combine(parameters, fixed)
 
-    def outputs(self, parameters: Any, features: Array, keys: Key | None = None) -> Array:
+    def _outputs(self, member: Member, parameters: Any, features: Array, keys: Any) -> Array:
         """The network's raw outputs for rows of features, masked where keys are given."""
-        module = self._module(parameters)
+        # What is no array (activation functions, sizes) is the same for every draw.
+        drawn = eqx.filter_eval_shape(self.make, jax.random.key(0))
+        rest = eqx.filter(drawn, _is_shape, inverse=True)
+        module = eqx.combine(parameters, member.fixed, rest)
         if keys is None:
             return jax.vmap(module)(features)
         if hasattr(module, "masked"):
@@ -207,9 +243,11 @@ class Network(eqx.Module):
         checks.features(features, self.dim, self.arms)
         if self.arms is not None:
             keys = None if keys is None else keys[:1]
-            return self.loss.mean(self.outputs(member.living, features[:1], keys)[0])
-        mean = self.loss.mean(self.outputs(member.living, features, keys))
-        return mean if self.reward is None else self.reward.expected(mean, self.noise_std)
+            return self.loss.mean(self._outputs(member, member.living, features[:1], keys)[0])
+        outputs = self._outputs(member, member.living, features, keys)
+        if self.reward is None:
+            return self.loss.mean(outputs)
+        return self.loss.expected(self.reward, outputs, self.noise_std)
 
     def observe(
         self,
@@ -220,40 +258,65 @@ class Network(eqx.Module):
         outcome: Array,
         noise: Noise,
     ) -> tuple[History, Member]:
-        if jnp.shape(outcome) != self._outcome_shape:
-            raise ValueError(
-                f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
-            )
+        self._check(member, action, outcome, noise)
         slot_key, batch_key, mask_key = jax.random.split(key, 3)
-        slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
-        put = lambda array, new: array.at[slot].set(jnp.where(kept, new, array[slot]))  # noqa: E731
-        history = History(
-            put(shared.features, action.features),
-            put(shared.outcomes, outcome),
-            None if shared.chosen is None else put(shared.chosen, action.index),
-            shared.seen + 1,
-        )
-        member = member._replace(noise=jax.tree.map(put, member.noise, noise))
+        history, member = self._keep(slot_key, shared, member, action, outcome, noise)
         held = jnp.minimum(history.seen, self.capacity)
-        size = self.history.effective(history.seen, self.capacity)
-        if self.batch is None:
-            rows = jnp.broadcast_to(jnp.arange(self.capacity), (self.steps, self.capacity))
-            use = (rows[0] < held) * (self.capacity / held)
-        else:
-            bits = jax.random.bits(batch_key, (self.steps, self.batch), jnp.uint32)
-            rows = bits % held.astype(jnp.uint32)  # uniform to held / 2^32, at half randint's cost
-            use = None
+        rows, use = self._batches(batch_key, held)
 
         def step(member: Member, numbered: tuple[Array, Array]) -> tuple[Member, None]:
             rows, i = numbered
             keys = None
             if self.dropout is not None:
                 keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[0])
-            return self._step(history, member, rows, use, size, keys), None
+            return self._step(history, member, rows, use, held, keys), None
 
         unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, its copies compilation
         member, _ = jax.lax.scan(step, member, (rows, jnp.arange(self.steps)), unroll=unroll)
         return history, self._examine(member)
+
+    def _check(self, member: Member, action: Action, outcome: Array, noise: Noise) -> None:
+        self.check_outcome(outcome)
+        checks.array("the action's features", action.features, (self.dim,))
+        if self.arms is not None:
+            checks.index(action.index, self.arms)
+        if jax.tree.structure(noise) != jax.tree.structure(member.noise):
+            raise ValueError(
+                f"the noise has {_kinds(noise)}, but the member was started for "
+                f"{_kinds(member.noise)}: give init the same kinds"
+            )
+
+    def _keep(
+        self,
+        key: Key,
+        history: History,
+        member: Member,
+        action: Action,
+        outcome: Array,
+        noise: Noise,
+    ) -> tuple[History, Member]:
+        """Put the observation, and the member's perturbation of it, where the history says."""
+        slot, kept = self.history.slot(key, history.seen, self.capacity)
+
+        def put(array: Array, new: Array) -> Array:
+            return array.at[slot].set(jnp.where(kept, new, array[slot]))
+
+        history = History(
+            put(history.features, action.features),
+            put(history.outcomes, outcome),
+            None if history.chosen is None else put(history.chosen, action.index),
+            history.seen + 1,
+        )
+        return history, member._replace(noise=jax.tree.map(put, member.noise, noise))
+
+    def _batches(self, key: Key, held: Array) -> tuple[Array, Array | None]:
+        """(rows of the history for every step, how much each of a step's rows counts)."""
+        if self.batch is None:
+            rows = jnp.broadcast_to(jnp.arange(self.capacity), (self.steps, self.capacity))
+            return rows, (rows[0] < held) * (self.capacity / held)
+        bits = jax.random.bits(key, (self.steps, self.batch), jnp.uint32)
+        # Uniform to held / 2^32, at half randint's cost.
+        return bits % held.astype(jnp.uint32), None
 
     def _step(
         self,
@@ -261,40 +324,50 @@ class Network(eqx.Module):
         member: Member,
         rows: Array,
         use: Array | None,
-        size: Array,
+        held: Array,
         keys: Key | None,
     ) -> Member:
         """One gradient step on the batch `rows` of the history, weighed by `use`."""
-        targets = history.outcomes[rows]
-        if member.noise.shift is not None:
-            targets = targets + self.noise_std * member.noise.shift[rows]
-
-        def loss(model: Any) -> Array:
-            outputs = self.outputs(model, history.features[rows], keys)
-            if history.chosen is not None:
-                outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
-            each = jax.vmap(lambda o, y: self.loss(o, y, self.noise_std))(outputs, targets)
-            if member.noise.weight is not None:
-                each = each * member.noise.weight[rows]
-            if use is not None:
-                each = each * use
-            return each.mean()
-
+        gradient = jax.grad(self._misfit)(member.model, history, member, rows, use, keys)
         # The pull's gradient is written out: it is one fused pass over the weights this way.
         gradient = jax.tree.map(
-            lambda g, w, w0: g + 2 * (w - member.pull * w0) / (self.prior_std**2 * size),
-            jax.grad(loss)(member.model),
+            lambda g, w, w0: g + 2 * (w - member.pull * w0) / (self.prior_std**2 * held),
+            gradient,
             member.model,
             member.start,
         )
         optimizer = self.optimizer(self.learning_rate)
         updates, state = optimizer.update(gradient, member.optimizer, member.model)
+
         # Putting a diverged network back here, not where it is noticed, saves a pass over all
         # weights: this one reads them anyway.
-        revive = lambda now, then: jnp.where(member.healthy, now, then)  # noqa: E731
+        def revive(now: Array, then: Array) -> Array:
+            return jnp.where(member.healthy, now, then)
+
         model = jax.tree.map(revive, optax.apply_updates(member.model, updates), member.start)
         state = jax.tree.map(revive, state, optimizer.init(member.start))
         return member._replace(model=model, optimizer=state, healthy=jnp.array(True))
+
+    def _misfit(
+        self,
+        model: Any,
+        history: History,
+        member: Member,
+        rows: Array,
+        use: Array | None,
+        keys: Key | None,
+    ) -> Array:
+        """The mean loss over a batch, as the member sees the outcomes."""
+        targets = history.outcomes[rows]
+        if member.noise.shift is not None:
+            targets = targets + self.noise_std * member.noise.shift[rows]
+        outputs = self._outputs(member, model, history.features[rows], keys)
+        if history.chosen is not None:
+            outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
+        each = jax.vmap(lambda o, y: self.loss(o, y, self.noise_std))(outputs, targets)
+        if member.noise.weight is not None:
+            each = each * member.noise.weight[rows]
+        return each.mean() if use is None else (each * use).mean()
 
     def _examine(self, member: Member) -> Member:
         """Notice a network that blew up."""
@@ -306,3 +379,27 @@ class Network(eqx.Module):
     def diverged(self, member: Member) -> Array:
         """How often the network had to be put back to its start."""
         return member.diverged
+
+
+def _parts(module: Any) -> tuple[Any, Any]:
+    """(what of a module is learned: its arrays of floats, its other arrays)."""
+    return eqx.partition(
+        eqx.filter(jax.tree.map(_as_jax, module), eqx.is_array), eqx.is_inexact_array
+    )
+
+
+def _as_jax(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return _is_shape(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def _kinds(noise: Noise) -> str:
+    named = [name for name, part in noise._asdict().items() if part is not None]
+    return " and ".join(named) or "none"

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
@@ -51,29 +52,31 @@ class PerAction(eqx.Module):
 
     def predict(self, shared: Any, member: Any, features: Array) -> Array:
         checks.features(features, self.dim, rows=self.arms)
-        one = lambda s, m, x: self.learner.predict(s, m, x[None])[0]  # noqa: E731
-        return jax.vmap(one)(shared, member, features)
+        predict = jax.vmap(self.learner.predict)
+        return predict(shared, member, jnp.asarray(features)[:, None])[:, 0]
 
     def observe(
         self, key: Key, shared: Any, member: Any, action: Action, outcome: Array, noise: Noise
     ) -> tuple[Any, Any]:
         checks.index(action.index, self.arms)
-        pick = lambda leaf: leaf[action.index]  # noqa: E731
-        before = jax.tree.map(pick, shared), jax.tree.map(pick, member)
-        learn = lambda s, m: self.learner.learn(s, m, action, outcome, noise)  # noqa: E731
+
+        def learn(shared: Any, member: Any) -> tuple[Any, Any]:
+            return self.learner.learn(shared, member, action, outcome, noise)
+
+        before = jax.tree.map(lambda leaf: leaf[action.index], (shared, member))
         if checks.known(action.index):
             after = learn(*before)
         else:
             # A branch is computed before any of it is put in place. Without one the compiler joins
             # the two, and copies all models to change one.
             after = jax.lax.cond(action.index >= 0, learn, lambda s, m: (s, m), *before)
-        put = lambda leaf, new: leaf.at[action.index].set(new)  # noqa: E731
-        shared, member = jax.tree.map(put, (shared, member), after)
+        shared, member = jax.tree.map(
+            lambda leaf, new: leaf.at[action.index].set(new), (shared, member), after
+        )
         if self.learner.forgetting is None:
             return shared, member
         # The truths of all actions drift, not only that of the chosen one.
-        forget = lambda s, m, xi: self.learner.forget(s, m, Noise(drift=xi))  # noqa: E731
-        return jax.vmap(forget)(shared, member, noise.drift)
+        return jax.vmap(self.learner.forget)(shared, member, Noise(drift=noise.drift))
 
     def draw(self, key: Key, shared: Any, member: Any) -> Any:
         return jax.vmap(self.learner.draw)(jax.random.split(key, self.arms), shared, member)

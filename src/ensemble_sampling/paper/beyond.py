@@ -9,7 +9,9 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..study.sizing import FirstMembers
 from ..study.theory import added_loss
-from .declare import Figure, Gaps, Paths
+from .declare import Figure
+from .gaps import Gaps
+from .paths import Paths
 
 DIVERGENCE = Paths(
     name="4a",

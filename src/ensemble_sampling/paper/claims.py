@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from . import PANELS, Curves
+from ..posteriors.ensemble import Ensemble
+from . import figure1, figure2, figure3
+from .curves import Curves
+from .sizes import Sizes
 
 Results = Mapping[str, Mapping[str, Any]]
 """Panel name -> what its results file says."""
@@ -59,23 +62,21 @@ class Claim:
         return Verdict.UNCLEAR
 
 
-def averages(results: Results, window: str, *panels: str) -> list[list[np.ndarray]]:
+def averages(results: Results, window: str, *panels: Curves) -> list[list[np.ndarray]]:
     """For each panel, each agent's regret in every realization, averaged over a window.
 
     The window is the "whole" run or its "late" tenth. All are cut to the realizations, and hence
     worlds, that every one of them has.
     """
     found = []
-    for name in panels:
-        declared = PANELS[name]
-        assert isinstance(declared, Curves)
-        data = _data(results, name)
-        if [s["label"] for s in data["series"]] != [agent.label for agent in declared.agents]:
-            raise Unavailable(f"panel {name} was run with other agents")
-        position = data["windows"].index(list(getattr(declared, window)))
-        found.append([np.asarray(series["averages"][position]) for series in data["series"]])
-    if len({results[name]["seed"] for name in panels}) > 1:
-        raise Unavailable(f"panels {', '.join(panels)} were run with different seeds")
+    for panel in panels:
+        data = _data(results, panel.name)
+        if [series["label"] for series in data["series"]] != panel.labels:
+            raise Unavailable(f"panel {panel.name} was run with other agents")
+        found.append(panel.averages(data, getattr(panel, window)))
+    if len({results[panel.name]["seed"] for panel in panels}) > 1:
+        names = ", ".join(panel.name for panel in panels)
+        raise Unavailable(f"panels {names} were run with different seeds")
     shortest = min(len(values) for panel in found for values in panel)
     return [[values[:shortest] for values in panel] for panel in found]
 
@@ -137,64 +138,71 @@ def factor(better: np.ndarray, worse: Sequence[np.ndarray]) -> Interval:
     return Interval(*np.exp(logs.min(axis=0)).tolist())
 
 
-def exponent(results: Results, panel: str) -> Interval:
-    """b in members ~ arms^b by least squares on logarithms.
+def exponent(results: Results, panel: Sizes) -> Interval:
+    """b in members ~ arms^b by least squares on logarithms: b = sum of w_i log(members_i).
 
-    Points err independently, so the distances to the ends of their ranges add in squares, each
-    taken from the end that moves b the same way (Zou and Donner, 2008).
+    All points come from the same worlds, so their errors go together in a way that is not known.
+    Whatever it is, the standard deviation of a sum is at most the sum of standard deviations:
+    the distances to the ends of the ranges, each times |w_i|, are added.
     """
-    points = _data(results, panel)["points"]
+    points = _data(results, panel.name)["points"]
     x = np.log([p["arms"] for p in points])
     weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
     found, low, high = (np.log([p[k] for p in points]) for k in ("members", "low", "high"))
     up = weights * np.where(weights > 0, high - found, low - found)
-    down = weights * np.where(weights > 0, low - found, high - found)
+    down = weights * np.where(weights > 0, found - low, found - high)
     slope = float(weights @ found)
-    return Interval(slope, slope - float(np.hypot.reduce(down)), slope + float(np.hypot.reduce(up)))
+    return Interval(slope, slope - float(down.sum()), slope + float(up.sum()))
 
 
-def _members(panel: str, *sizes: int) -> list[int]:
+def _members(panel: Curves, *sizes: int) -> list[int]:
     """Where in a panel the ensembles of these sizes are."""
-    declared: Any = PANELS[panel]
-    have = [getattr(agent.posterior, "members", None) for agent in declared.agents]
+    posteriors = [getattr(agent, "posterior", None) for agent in panel.agents]
+    have = [p.members if isinstance(p, Ensemble) else None for p in posteriors]
     return [have.index(size) for size in sizes]
 
 
 def _thompson(results: Results) -> Interval:
-    (series,) = averages(results, "late", "1a")
-    return approach(series[0], [series[i] for i in _members("1a", 5, 10, 20, 30)])
+    (series,) = averages(results, "late", figure1.REGRET)
+    return approach(series[0], [series[i] for i in _members(figure1.REGRET, 5, 10, 20, 30)])
+
+
+def _sublinear(results: Results) -> Interval:
+    return exponent(results, figure1.MEMBERS)
 
 
 def _larger(results: Results) -> Interval:
-    (series,) = averages(results, "late", "2b")
-    return improvement([series[i] for i in _members("2b", 10, 30, 50)])
+    (series,) = averages(results, "late", figure2.ENSEMBLES)
+    return improvement([series[i] for i in _members(figure2.ENSEMBLES, 10, 30, 50)])
 
 
 def _ten(window: str, results: Results) -> Interval:
-    greedy, ensembles = averages(results, window, "2a", "2b")
-    return advantage([ensembles[i] for i in _members("2b", 10)], greedy)
+    greedy, ensembles = averages(results, window, figure2.GREEDY, figure2.ENSEMBLES)
+    return advantage([ensembles[i] for i in _members(figure2.ENSEMBLES, 10)], greedy)
 
 
 def _fifty(results: Results) -> Interval:
-    greedy, ensembles = averages(results, "late", "2a", "2b")
-    (fifty,) = _members("2b", 50)
+    greedy, ensembles = averages(results, "late", figure2.GREEDY, figure2.ENSEMBLES)
+    (fifty,) = _members(figure2.ENSEMBLES, 50)
     return factor(ensembles[fifty], greedy)
 
 
 def _annealing(window: str, results: Results) -> Interval:
-    fixed, annealed = averages(results, window, "3a", "3b")
+    fixed, annealed = averages(results, window, figure3.FIXED, figure3.ANNEALED)
     return advantage(annealed, fixed)
 
 
 def _dropout(window: str, results: Results) -> Interval:
-    fixed, annealed, dropout = averages(results, window, "3a", "3b", "3c")
-    return advantage([*fixed, *annealed], dropout)
+    *greedy, dropout = averages(results, window, figure3.FIXED, figure3.ANNEALED, figure3.DROPOUT)
+    return advantage([values for panel in greedy for values in panel], dropout)
 
 
 def _moderate(window: str, results: Results) -> Interval:
-    *others, ensembles = averages(results, window, "3a", "3b", "3c", "3d")
+    *others, ensembles = averages(
+        results, window, figure3.FIXED, figure3.ANNEALED, figure3.DROPOUT, figure3.ENSEMBLES
+    )
     others = [values for panel in others for values in panel]
-    return advantage([ensembles[i] for i in _members("3d", 30)], others)
+    return advantage([ensembles[i] for i in _members(figure3.ENSEMBLES, 30)], others)
 
 
 def _twice(
@@ -219,7 +227,7 @@ CLAIMS: tuple[Claim, ...] = (
         1,
         "The number of models needed grows sublinearly with the number of arms.",
         "b in models ∝ arms^b, below 1",
-        lambda results: exponent(results, "1b"),
+        _sublinear,
         threshold=1.0,
         above=False,
     ),

@@ -1,96 +1,81 @@
-"""What a figure is made of. Declarations only: `reproduce` runs them, `report` draws them."""
+"""What a figure is made of, and what a kind of panel has to say: how it is run, drawn, tabulated.
 
-from collections.abc import Callable
+A kind is one module (`curves`, `gaps`, `sizes`, `paths`); `reproduce`, `figures` and `report` know
+none of them.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
-from ..core import Agent, ConjugateLearner, Environment
+from matplotlib.axes import Axes
+
+from ..simulate import Progress
+
+Data = Mapping[str, Any]
+"""What a panel's results file says."""
 
 Window = tuple[int, int]
 """The periods first, ..., last - 1, counted from 0."""
 
 
 @dataclass(frozen=True)
-class Curves:
-    """A panel of regret per period, one curve for each agent.
+class Job:
+    """One curve or one point of a panel: the piece of work that is saved by itself.
+
+    `item` is what the entry in the results says about itself, to which `run` adds the numbers.
+    Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it takes,
+    which only the order and the time left are made from.
+    """
+
+    panel: str
+    label: str
+    item: dict[str, Any]
+    programs: Hashable
+    effort: float
+    run: Callable[[Path, Progress], dict[str, Any]]
+
+
+class Panel(Protocol):
+    """One panel of a figure, of whatever kind.
 
     `realizations` is the published number, `laptop` one that two cores manage, at about `effort`
-    seconds each. `windows` are stretches of periods whose average is kept for every realization,
-    so that agents can be compared pairwise in the same worlds.
+    seconds each. Results are a `header` and, under the name `entries`, an entry for each job.
+    Panels of one figure with the same `scale` are drawn on one.
     """
 
-    name: str
-    title: str
-    environment: Environment
-    agents: tuple[Agent, ...]
-    periods: int
-    realizations: int
-    laptop: int
-    effort: float
-    published: dict[str, dict[Window, float]] | None = None
+    entries: ClassVar[str]
+    scale: ClassVar[str | None]
 
     @property
-    def whole(self) -> Window:
-        return 0, self.periods
-
+    def name(self) -> str: ...
     @property
-    def late(self) -> Window:
-        """The last tenth."""
-        return self.periods - self.periods // 10, self.periods
-
+    def title(self) -> str: ...
     @property
-    def windows(self) -> tuple[Window, ...]:
-        published = {w for values in (self.published or {}).values() for w in values}
-        return self.whole, self.late, *sorted(published - {self.whole, self.late})
+    def periods(self) -> int: ...
+    @property
+    def realizations(self) -> int: ...
+    @property
+    def laptop(self) -> int: ...
+    @property
+    def effort(self) -> float: ...
 
+    def header(self) -> dict[str, Any]:
+        """The settings that all entries share, but for realizations and seed."""
+        ...
 
-@dataclass(frozen=True)
-class Gaps(Curves):
-    """Curves shown as losses: to the first agent, against the number of members.
+    def jobs(self, realizations: int, seed: int) -> list[Job]:
+        """What there is to run, in the order of the entries."""
+        ...
 
-    `members` are those of the other agents; `bound` is what theory says they may lose per period.
-    """
+    def draw(self, ax: Axes, data: Data) -> None:
+        """The results as a picture."""
+        ...
 
-    members: tuple[int, ...] = ()
-    bound: Callable[[int], float] = lambda members: float("nan")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A panel of the smallest ensembles whose regret in the last period is near enough.
-
-    Near enough is at most `tolerance` more than Thompson sampling's.
-    """
-
-    name: str
-    title: str
-    arms: tuple[int, ...]
-    environment: Callable[[int], Environment]
-    learner: Callable[[int], ConjugateLearner]
-    tolerance: float
-    periods: int
-    realizations: int
-    laptop: int
-    effort: float
-    published: dict[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class Paths:
-    """A panel of how far ensembles are from the exact posterior over a run, for several sizes."""
-
-    name: str
-    title: str
-    environment: Environment
-    learner: ConjugateLearner
-    members: tuple[int, ...]
-    periods: int
-    realizations: int
-    laptop: int
-    effort: float
-
-
-Panel = Curves | Sizes | Paths
+    def tables(self, data: Data) -> list[str]:
+        """The results as tables in Markdown."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -100,5 +85,5 @@ class Figure:
     number: int
     subject: str
     caption: str
-    panels: tuple[Any, ...]
+    panels: tuple[Panel, ...]
     ours: bool = False

@@ -4,7 +4,9 @@ from ..agents import EnsembleSampling, ThompsonSampling
 from ..environments import GaussianArms
 from ..learners.linear import IndependentArms
 from ..posteriors.exact import Exact
-from .declare import Curves, Figure, Sizes, Window
+from .curves import Curves
+from .declare import Figure, Window
+from .sizes import Sizes
 
 WINDOWS: tuple[Window, ...] = ((0, 35), (140, 175), (280, 315), (420, 455), (665, 700))
 

@@ -4,7 +4,8 @@ from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy
 from ..environments import NeuronBandit
 from ..learners.network import Network
 from ..networks import GaussianMLP
-from .declare import Curves, Figure
+from .curves import Curves
+from .declare import Figure
 
 PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0
 

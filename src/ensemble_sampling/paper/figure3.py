@@ -9,7 +9,8 @@ from ..environments import NetworkBandit
 from ..learners.network import Network
 from ..networks import GaussianMLP, published_gradient
 from ..posteriors.dropout import Dropout
-from .declare import Curves, Figure
+from .curves import Curves
+from .declare import Figure
 
 PERIODS, PRIOR_STD, NOISE_STD = 500, 1.0, 10.0
 

@@ -3,14 +3,16 @@
 import base64
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..files import Damaged, read_json
-from ..simulate import mean_and_error
-from . import FIGURES, PANELS, Curves, Figure, Gaps, Panel, Paths, Sizes, figures
+from . import FIGURES, PANELS, figures
 from .claims import CLAIMS, Claim, Results, Unavailable
+from .declare import Figure, Panel
+from .tables import plain, table
 
 DEVIATIONS = """\
 - **The theorem is withdrawn.** The authors withdrew the paper's regret bound (Theorem 3): its proof
@@ -95,7 +97,8 @@ def markdown(found: Results) -> str:
         "(https://arxiv.org/abs/1705.07347)). Every panel shows the expected regret in each "
         "period: the best mean reward minus the mean reward of the chosen action, averaged over "
         "realizations. Curves are drawn as averages over a hundredth of the periods each, with "
-        "95% confidence bands; the JSON files have every period.",
+        "95% confidence bands; the JSON files have every period. In tables ± is one standard "
+        "error, of which the bands are 1.96 to either side.",
         "## What the paper claims, and what was measured",
         *_claims(found),
         *(part for figure in _present(found) for part in _figure(figure, found)),
@@ -108,11 +111,6 @@ def markdown(found: Results) -> str:
         _diverged(found),
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _claims(found: Results) -> list[str]:
@@ -131,7 +129,7 @@ def _claim(claim: Claim, found: Results) -> list[str]:
     try:
         interval = claim.quantity(found)
     except Unavailable as reason:
-        return [*start, "", f"not computed: {reason}"]
+        return [*start, "", f"not computed: {plain(str(reason))}"]
     estimate, low, high = (f"{number:.3g}" for number in interval)
     return [*start, f"{estimate} ({low} to {high})", f"**{claim.verdict(interval)}**"]
 
@@ -143,110 +141,9 @@ def _figure(figure: Figure, found: Results) -> list[str]:
         figure.caption,
     ]
     for panel in figure.panels:
-        if panel.name not in found:
-            continue
-        if isinstance(panel, Gaps):
-            parts += _gaps(panel, found[panel.name])
-        elif isinstance(panel, Curves):
-            parts += _curves(panel, found[panel.name])
-        elif isinstance(panel, Paths):
-            parts += _paths(panel, found[panel.name])
-        else:
-            parts += _sizes(panel, found[panel.name])
+        if panel.name in found:
+            parts += panel.tables(found[panel.name])
     return parts
-
-
-def _averages(series: dict[str, Any], position: int) -> tuple[float, float]:
-    """Mean and standard error of a window's average."""
-    return mean_and_error(series["averages"][position])
-
-
-def _curves(panel: Curves, data: Any) -> list[str]:
-    windows = [tuple(window) for window in data["windows"]]
-    late, whole = windows.index(panel.late), windows.index(panel.whole)
-    rows = [
-        [s["label"], *("{:.3f} ± {:.3f}".format(*_averages(s, i)) for i in (late, whole))]
-        for s in data["series"]
-    ]
-    first, last = panel.late
-    head = (f"{panel.name}: regret per period", f"periods {first}-{last}", "all periods")
-    parts = [table(head, rows)]
-    if panel.published:
-        parts.append(_beside(panel, data, windows))
-    return parts
-
-
-def _beside(panel: Curves, data: Any, windows: list[tuple[int, ...]]) -> str:
-    """Published values and ours, for every series and window."""
-    assert panel.published is not None
-    shown = sorted({window for values in panel.published.values() for window in values})
-    rows = []
-    for series in data["series"]:
-        published = panel.published.get(series["label"], {})
-        for who in ("published", "measured"):
-            cells = []
-            for window in shown:
-                mean, error = _averages(series, windows.index(window))
-                theirs = published.get(window)
-                text = "" if theirs is None else f"{theirs:.3f}"
-                cells.append(text if who == "published" else f"{mean:.3f} ± {error:.3f}")
-            rows.append([series["label"] if who == "published" else "", who, *cells])
-    head = (panel.name, "", *(f"periods {a}-{b}" for a, b in shown))
-    return table(head, rows)
-
-
-def _paths(panel: Paths, data: Any) -> list[str]:
-    shown = [0, len(data["paths"][0]["after"]) // 2, -1]
-    rows = [
-        [path["label"], *(f"{path['kl'][i]:.3f} ± {path['kl_stderr'][i]:.3f}" for i in shown)]
-        for path in data["paths"]
-    ]
-    after = [data["paths"][0]["after"][i] for i in shown]
-    head = (f"{panel.name}: KL(votes ‖ posterior)", *(f"after {n} outcomes" for n in after))
-    return [table(head, rows)]
-
-
-def _gaps(panel: Gaps, data: Any) -> list[str]:
-    whole, late = (figures.gaps(panel, data, window) for window in (panel.whole, panel.late))
-    rows = [
-        [
-            str(members),
-            *(f"{loss:.4f} ± {error:.4f}" for _, loss, error in (w, end)),
-            f"{panel.bound(members):.2f}",
-        ]
-        for members, w, end in zip(panel.members, whole, late, strict=True)
-    ]
-    first, last = panel.late
-    head = (
-        f"{panel.name}: models",
-        "loss per period, all periods",
-        f"periods {first}-{last}",
-        "bound, all periods (constant 1)",
-    )
-    return [table(head, rows)]
-
-
-def _sizes(panel: Sizes, data: Any) -> list[str]:
-    rows = [
-        [
-            str(point["arms"]),
-            str((panel.published or {}).get(point["arms"], "")),
-            str(point["members"]),
-            f"{point['low']} to {point['high']}",
-            f"{point['thompson']:.4f}",
-            f"{point['threshold']:.4f}",
-        ]
-        for point in data["points"]
-    ]
-    head = (
-        f"{panel.name}: arms",
-        "models, published",
-        "models, measured",
-        "95% range",
-        "Thompson sampling's regret",
-        "threshold",
-    )
-    return [table(head, rows)]
 
 
 def _settings(found: Results) -> list[str]:
@@ -254,11 +151,11 @@ def _settings(found: Results) -> list[str]:
     rows = [
         [
             name,
-            f"{subjects[name]}: {PANELS[name].title}",
+            plain(f"{subjects[name]}: {PANELS[name].title}"),
             f"{data['periods']:,}",
             f"{data['realizations']:,}",
             str(data["seed"]),
-            str(data["device"]),
+            plain(str(data["device"])),
             f"{data['seconds']:.0f}",
         ]
         for name, data in found.items()
@@ -284,10 +181,10 @@ def _reduced(found: Results) -> str:
 
 def _diverged(found: Results) -> str:
     counts = [
-        f"{name} {series['label']}: {series['diverged']:,}"
+        f"{name} {plain(entry['label'])}: {entry['diverged']:,}"
         for name, data in found.items()
-        for series in data.get("series", [])
-        if series["diverged"]
+        for entry in data[PANELS[name].entries]
+        if entry.get("diverged")
     ]
     return f"Members put back to their start, over all realizations: {', '.join(counts) or 'none'}."
 
@@ -296,7 +193,7 @@ def html(text: str, folder: Path) -> str:
     """The report as one page with its pictures inside."""
     from markdown_it import MarkdownIt
 
-    body = str(MarkdownIt("commonmark").enable("table").render(text))
+    body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
     body = body.replace(" ± ", "\u00a0±\u00a0")  # a number stays with its error
 
     def inside(match: re.Match[str]) -> str:
@@ -307,7 +204,7 @@ def html(text: str, folder: Path) -> str:
     title = text.split("\n", 1)[0].removeprefix("# ")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{title}</title>\n"
+        f"<title>{escape(title)}</title>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )

@@ -8,9 +8,14 @@ import jax
 from jax import Array
 
 from .. import checks
-from ..core import Action, Key, Model, Noise
+from ..config import short
+from ..core import Action, Key, Model, Noise, taken
 from ..learners.network import Network
 from ..networks import Readout, true_gradient
+
+
+def _drops(part: Any) -> bool:
+    return isinstance(part, eqx.nn.Dropout)
 
 
 class Dropout(eqx.Module):
@@ -23,6 +28,12 @@ class Dropout(eqx.Module):
 
     learner: Network
     coherent: bool = eqx.field(static=True)
+    arms = taken("learner", "arms")
+    dim = taken("learner", "dim")
+    reward = taken("learner", "reward")
+    check_outcome = taken("learner", "check_outcome")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
 
     def __init__(
         self,
@@ -31,11 +42,15 @@ class Dropout(eqx.Module):
         coherent: bool = False,
         readout: Readout = true_gradient,
     ):
+        if not isinstance(learner, Network):
+            raise TypeError(f"Dropout takes a Network, got {learner!r}")
+        if not callable(readout):
+            raise TypeError(f"readout must be a function, such as true_gradient, got {readout!r}")
         checks.scalar("rate", rate, low=0.0, high=1.0)
+        checks.flag("coherent", coherent)
         module = eqx.filter_eval_shape(learner.make, jax.random.key(0))
-        layer = lambda part: isinstance(part, eqx.nn.Dropout)  # noqa: E731
         if not hasattr(module, "masked") and not any(
-            map(layer, jax.tree.leaves(module, is_leaf=layer))
+            map(_drops, jax.tree.leaves(module, is_leaf=_drops))
         ):
             raise ValueError(
                 f"{type(module).__name__} has no dropout: use MLP, or a module with a method "
@@ -45,9 +60,16 @@ class Dropout(eqx.Module):
         self.coherent = coherent
 
     @property
+    def rate(self) -> Any:
+        return self.learner.dropout
+
+    @property
+    def readout(self) -> Readout:
+        return self.learner.readout
+
+    @property
     def label(self) -> str:
-        rate: Any = self.learner.dropout
-        return f"dropout {float(rate):g}"
+        return f"dropout {float(self.rate):g}"
 
     def init(self, key: Key) -> Any:
         return self.learner.center(key)

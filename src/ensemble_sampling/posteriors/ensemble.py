@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Action, Key, Learner, Model, Noise
+from ..config import short
+from ..core import Action, Key, Learner, Model, Noise, broken, fact, taken
 
 
 class Perturbation(Protocol):
@@ -94,10 +95,16 @@ class Ensemble(eqx.Module):
     members: int = eqx.field(static=True)
     perturbation: Perturbation = Gaussian()
     inflation: float = 1.0
+    arms = taken("learner", "arms")
+    dim = taken("learner", "dim")
+    reward = taken("learner", "reward")
+    check_outcome = taken("learner", "check_outcome")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.part("learner", self.learner, "init", "predict", "observe")
-        checks.part("perturbation", self.perturbation, "draw")
+        checks.part("perturbation", self.perturbation, "draw", "reweights")
         checks.size("members", self.members)
         checks.positive("inflation", self.inflation)
         if self.perturbation.reweights and checks.known(self.inflation) and self.inflation != 1.0:
@@ -113,7 +120,7 @@ class Ensemble(eqx.Module):
     @property
     def _shared_axis(self) -> int | None:
         """Stored once, unless members weigh the data differently and that changes `shared`."""
-        return 0 if self.perturbation.reweights and self.learner.weights_shared else None
+        return 0 if self.perturbation.reweights and fact(self.learner, "weights_shared") else None
 
     def init(self, key: Key) -> Any:
         noise = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
@@ -127,7 +134,10 @@ class Ensemble(eqx.Module):
 
     def model(self, belief: Any, chosen: Array) -> Model:
         """The model of one member."""
-        pick = lambda tree: jax.tree.map(lambda leaf: leaf[chosen], tree)  # noqa: E731
+
+        def pick(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: leaf[chosen], tree)
+
         shared, members = belief
         shared = shared if self._shared_axis is None else pick(shared)
         return eqx.Partial(self.learner.predict, shared, pick(members))
@@ -135,7 +145,7 @@ class Ensemble(eqx.Module):
     def _noise(self, key: Key, shape: tuple[int, ...]) -> Noise:
         key = jax.random.split(key)[0]
         noise = self.perturbation.draw(key, (self.members, *shape), self.inflation)
-        if (drifting := getattr(self.learner, "drift_shape", None)) is not None:
+        if (drifting := fact(self.learner, "drift_shape")) is not None:
             drift = jax.random.normal(jax.random.fold_in(key, 1), (self.members, *drifting))
             noise = noise._replace(drift=self.inflation * drift)
         return noise
@@ -156,6 +166,6 @@ class Ensemble(eqx.Module):
         return predict(shared, members, features)
 
     def diverged(self, belief: Any) -> Array:
-        """How often members had to be put back to their prior draw."""
-        count = getattr(self.learner, "diverged", None)
-        return jnp.zeros((), jnp.int32) if count is None else jax.vmap(count)(belief[1]).sum()
+        """How often members were lost: put back to their prior draw, or no longer finite."""
+        shared, members = belief
+        return jnp.maximum(jax.vmap(fact(self.learner, "diverged"))(members).sum(), broken(shared))

@@ -1,10 +1,11 @@
 """Any object with fit and predict as a member: trees, boosting, neighbours, or a mixture."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,41 +13,67 @@ import numpy as np
 from jax import Array
 
 from .. import checks
-from ..agents import greedy, shares
-from ..core import Action, Key
+from ..config import short
+from ..core import Action, Key, Model
 
 WAVES = 64  # random cosines in a prior function: enough to be close to a Gaussian process
 
 
-@dataclass(eq=False)
-class Table:
-    """The data of one model so far, and members' estimators fitted to its first `fitted` rows.
+class Row(NamedTuple):
+    """One outcome, and what every member makes of it: its noise, and how often it counts."""
 
-    Which rows a fit sees depends on how many outcomes there are and never on when somebody chose,
-    so replaying the outcomes gives the same fits.
+    features: np.ndarray
+    outcome: float
+    shifts: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The first `length` rows of the data of one model; a value, though it shares its storage.
+
+    Rows are only ever added behind what others can see, and a row in the way (of a state updated
+    twice, or an update that was interrupted) makes a table of its own. `fits` remembers, for every
+    member, (rows seen, estimator): which rows a fit sees depends on how many there are and never
+    on when somebody chose, so a fit may always be made again.
     """
 
-    seeds: list[list[int]]  # every member's
-    estimators: list[Any]
-    fitted: list[int]
-    features: list[np.ndarray] = field(default_factory=list)
-    outcomes: list[float] = field(default_factory=list)
-    shifts: list[np.ndarray] = field(default_factory=list)
-    counts: list[np.ndarray] = field(default_factory=list)
+    seeds: tuple[tuple[int, ...], ...]  # every member's
+    length: int = 0
+    stored: dict[int, Row] = field(default_factory=dict, repr=False)
+    fits: dict[int, tuple[int, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def width(self) -> int | None:
+        """How many features rows have; None before the first."""
+        return self.stored[0].features.size if self.length else None
+
+    def add(self, row: Row) -> "Table":
+        n = self.length
+        if self.stored.setdefault(n, row) is row:
+            return replace(self, length=n + 1)
+        stored = {**{i: self.stored[i] for i in range(n)}, n: row}
+        fits = {member: fit for member, fit in self.fits.items() if fit[0] <= n}
+        return replace(self, length=n + 1, stored=stored, fits=fits)
+
+    def rows(self, numbers: Any) -> list[Row]:
+        return [self.stored[int(number)] for number in numbers]
 
 
 @jax.tree_util.register_static
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Members:
-    """One table for all actions, or one for each. Kept on the host and updated in place."""
+    """One table for all actions, or one for each. Kept on the host."""
 
-    tables: list[Table]
+    tables: tuple[Table, ...]
 
 
 @jax.tree_util.register_static
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EstimatorEnsemble:
-    """Ensemble sampling over estimators in the manner of scikit-learn, made by `make()`.
+    """An ensemble of estimators in the manner of scikit-learn, made by `make()`, as a posterior.
+
+    Agents take it as they take any other: `ThompsonSampling(EstimatorEnsemble(...))`.
 
     A list of makers gives a mixed ensemble: members are made by each in turn. What makes members
     differ, also where an estimator itself (a tree, say) has no prior to speak of:
@@ -80,6 +107,7 @@ class EstimatorEnsemble:
     growth: float = 1.25
     arms: int | None = None
     host = True  # not traceable: `Bandit` and `simulate` run it as it is
+    __repr__ = short
 
     def __post_init__(self) -> None:
         checks.size("members", self.members)
@@ -89,8 +117,7 @@ class EstimatorEnsemble:
         checks.scalar("growth", self.growth, above=1.0)
         if self.arms is not None:
             checks.size("arms", self.arms)
-        several = isinstance(self.make, list | tuple)
-        if not (several or callable(self.make)) or not all(map(callable, self.makers)):
+        if not self.makers or not all(map(callable, self.makers)):
             raise TypeError(
                 "make must be a function that returns a new estimator, or a list of such, "
                 f"got {self.make!r}"
@@ -116,12 +143,9 @@ class EstimatorEnsemble:
 
     def init(self, key: Key) -> Members:
         seed = int.from_bytes(np.asarray(jax.random.key_data(checks.key(key))).tobytes(), "little")
-        numbers = [[]] if self.arms is None else [[arm] for arm in range(self.arms)]
-        return Members([self._table(seed, number) for number in numbers])
-
-    def _table(self, seed: int, number: list[int]) -> Table:
-        seeds = [[seed, member, *number] for member in range(self.members)]
-        return Table(seeds, [None] * self.members, [0] * self.members)
+        numbers = [()] if self.arms is None else [(arm,) for arm in range(self.arms)]
+        seeds = [tuple((seed, m, *number) for m in range(self.members)) for number in numbers]
+        return Members(tuple(map(Table, seeds)))
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what the estimators cannot learn."""
@@ -130,54 +154,42 @@ class EstimatorEnsemble:
         if self._classifies and float(outcome) not in (0.0, 1.0):
             raise ValueError(f"classifiers learn outcomes 0 and 1, got {float(outcome):g}")
 
-    def update(self, key: Key, state: Members, action: Action, outcome: Array) -> Members:
+    def update(self, key: Key, belief: Members, action: Action, outcome: Array) -> Members:
         self.check_outcome(outcome)
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        shifts, counts = rng.standard_normal(self.members), rng.poisson(1.0, self.members)
         if self.arms is not None:
             checks.index(action.index, self.arms)
-        table = state.tables[0 if self.arms is None else int(action.index)]
-        table.features.append(np.asarray(action.features, np.float64))
-        table.outcomes.append(float(outcome))
-        table.shifts.append(rng.standard_normal(self.members))
-        table.counts.append(rng.poisson(1.0, self.members))
-        return state
+        which = 0 if self.arms is None else int(action.index)
+        tables = list(belief.tables)
+        x = checks.array("the action's features", action.features, (tables[which].width,))
+        tables[which] = tables[which].add(Row(np.array(x), float(outcome), shifts, counts))
+        return Members(tuple(tables))
 
-    def act(
-        self, key: Key, state: Members, features: Array, available: Array | None = None
-    ) -> Array:
-        model_key, tie_key = jax.random.split(key)
-        member = int(jax.random.randint(model_key, (), 0, self.members))
-        return greedy(tie_key, jnp.asarray(self._values(state, member, features)), available)
+    def sample(self, key: Key, belief: Members) -> Model:
+        member = int(jax.random.randint(key, (), 0, self.members))
+        return partial(self._values, belief, member)
 
-    def probabilities(
-        self,
-        state: Members,
-        features: Array,
-        available: Array | None = None,
-        key: Key | None = None,
-    ) -> Array:
-        return shares(self.values(key, state, features), available).mean(axis=0)
+    def values(self, key: Key, belief: Members, features: Array, draws: int) -> Array:
+        return jnp.stack([self._values(belief, m, features) for m in range(self.members)])
 
-    def values(self, key: Key | None, state: Members, features: Array, draws: int = 0) -> Array:
-        """What every member thinks the actions are worth (members, K), as a posterior says it."""
-        values = [self._values(state, member, features) for member in range(self.members)]
-        return jnp.asarray(np.stack(values), float)
-
-    def _values(self, state: Members, member: int, features: Any) -> np.ndarray:
+    def _values(self, belief: Members, member: int, features: Any) -> Array:
         """What a member thinks the actions are worth (K,)."""
         x = np.asarray(features, np.float64)
         if x.shape[-1] == 0:
             raise ValueError("estimators need features: give choose(context=...)")
         if self.arms is None:
-            return self._value(state.tables[0], member, x)
+            return jnp.asarray(self._value(belief.tables[0], member, x), float)
         checks.features(x, x.shape[-1], self.arms)
-        each = zip(state.tables, x, strict=True)
-        return np.array([self._value(table, member, row[None])[0] for table, row in each])
+        each = zip(belief.tables, x, strict=True)
+        worth = [self._value(table, member, row[None])[0] for table, row in each]
+        return jnp.asarray(worth, float)
 
     def _value(self, table: Table, member: int, x: np.ndarray) -> np.ndarray:
         """What a member's model thinks rows (K, d) are worth."""
-        estimator = self._fit(table, member)
-        weight = self._weight(table.fitted[member], x.shape[1])
+        checks.features(x, table.width or x.shape[1])
+        seen, estimator = self._fit(table, member)
+        weight = self._weight(seen, x.shape[1])
         prior = self._prior(table, member, x)
         if estimator is None:
             return prior
@@ -196,60 +208,69 @@ class EstimatorEnsemble:
         frequencies = 1.5 * rng.standard_normal((x.shape[1], WAVES))
         phases = rng.uniform(0, 2 * np.pi, WAVES)
         amplitudes = rng.standard_normal(WAVES) * math.sqrt(2 / WAVES)
-        seen = table.features[:1] or x  # the first outcome's row fixes the unit of length
+        # The first outcome's row fixes the unit of length.
+        seen = table.stored[0].features[None] if table.length else x
         length = math.sqrt(float(np.mean(np.sum(np.square(seen), axis=-1)))) or 1.0
         return self.prior_std * np.cos(x / length @ frequencies + phases) @ amplitudes
 
-    def _fit(self, table: Table, member: int) -> Any:
-        """The member's estimator, fitted to the outcomes it should know by now."""
-        n, done = len(table.outcomes), table.fitted[member]
+    def _fit(self, table: Table, member: int) -> tuple[int, Any]:
+        """(rows seen, estimator): the member's, fitted to the outcomes it should know by now."""
+        done, estimator = table.fits.get(member, (0, None))
         make = self.makers[member % len(self.makers)]
-        estimator = table.estimators[member] if done else make()
-        stepwise = hasattr(estimator, "partial_fit")
-        due = n if stepwise else _due(n, self.start, self.growth)
+        stepwise = hasattr(make() if estimator is None else estimator, "partial_fit")
+        due = table.length if stepwise else _due(table.length, self.start, self.growth)
+        if due == 0:
+            return 0, None
         if due == done:
-            return table.estimators[member]
-        if stepwise:
-            if done == 0:
-                _settle(estimator, table.seeds[member])
-            for row in range(done, due):
-                self._step(table, member, estimator, row)
-        else:
+            return done, estimator
+        if not stepwise:
             estimator = make()
             _settle(estimator, [*table.seeds[member], due])
             estimator.fit(*self._lesson(table, member, np.arange(due)))
-        table.estimators[member], table.fitted[member] = estimator, due
-        return estimator
+        elif done == 0 or due < done:  # from the start, also for a state before the one remembered
+            estimator, done = make(), 0
+            _settle(estimator, [*table.seeds[member]])
+        else:  # a copy: an interrupted step must leave behind no estimator that half knows
+            estimator = copy.deepcopy(estimator)
+        if stepwise:
+            for row in range(done, due):
+                self._step(table, member, estimator, row)
+        table.fits[member] = due, estimator
+        return due, estimator
 
-    def _step(self, table: Table, member: int, estimator: Any, row: int) -> None:
+    def _step(self, table: Table, member: int, estimator: Any, number: int) -> None:
         if not hasattr(estimator, "predict_proba"):
-            estimator.partial_fit(*self._remainder(table, member, np.array([row])))
+            estimator.partial_fit(*self._remainder(table, member, np.array([number])))
             return
+        row = table.stored[number]
         # The first row is never left out: an estimator that saw nothing cannot predict.
-        for _ in range(max(int(table.counts[row][member]), row == 0)):
-            x, y = table.features[row], table.outcomes[row]
-            estimator.partial_fit(x[None], np.array([int(y)]), classes=np.array([0, 1]))
+        for _ in range(max(int(row.counts[member]), number == 0)):
+            labels, classes = np.array([int(row.outcome)]), np.array([0, 1])
+            estimator.partial_fit(row.features[None], labels, classes=classes)
 
-    def _lesson(self, table: Table, member: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _lesson(
+        self, table: Table, member: int, numbers: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(features, targets) as the member sees them."""
         if not hasattr(self.makers[member % len(self.makers)](), "predict_proba"):
-            return self._remainder(table, member, rows)
-        counts = np.array([table.counts[row][member] for row in rows])
+            return self._remainder(table, member, numbers)
+        counts = [row.counts[member] for row in table.rows(numbers)]
         # One outcome of each kind besides, at rows seen, for those who saw only one kind so far.
-        extra = np.random.default_rng([*table.seeds[member], len(rows)]).choice(rows, 2)
-        rows = np.concatenate([np.repeat(rows, counts), extra])
-        labels = np.array([int(table.outcomes[row]) for row in rows])
+        extra = np.random.default_rng([*table.seeds[member], len(numbers)]).choice(numbers, 2)
+        rows = table.rows(np.concatenate([np.repeat(numbers, counts), extra]))
+        labels = np.array([int(row.outcome) for row in rows])
         labels[-2:] = 0, 1
-        return np.stack([table.features[row] for row in rows]), labels
+        return np.stack([row.features for row in rows]), labels
 
     def _remainder(
-        self, table: Table, member: int, rows: np.ndarray
+        self, table: Table, member: int, numbers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(features, what the perturbed outcomes leave of the prior function)."""
-        x = np.stack([table.features[row] for row in rows])
-        y = np.array([table.outcomes[row] for row in rows])
-        z = np.array([table.shifts[row][member] for row in rows])
-        weight = self._weight(int(rows[-1]) + 1, x.shape[1])
+        rows = table.rows(numbers)
+        x = np.stack([row.features for row in rows])
+        y = np.array([row.outcome for row in rows])
+        z = np.array([row.shifts[member] for row in rows])
+        weight = self._weight(int(numbers[-1]) + 1, x.shape[1])
         return x, y + self.noise_std * z - weight * self._prior(table, member, x)
 
 

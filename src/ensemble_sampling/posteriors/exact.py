@@ -4,17 +4,27 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
 
-from ..core import Action, ConjugateLearner, Key, Model, Noise
+from .. import checks
+from ..config import short
+from ..core import Action, ConjugateLearner, Key, Model, Noise, broken, fact, taken
 
 
 class Exact(eqx.Module):
     """N(mu_t, Sigma_t): the mean learns unperturbed outcomes, and draws spread around it."""
 
     learner: ConjugateLearner
+    arms = taken("learner", "arms")
+    dim = taken("learner", "dim")
+    reward = taken("learner", "reward")
+    check_outcome = taken("learner", "check_outcome")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
 
     def __check_init__(self) -> None:
+        checks.part("learner", self.learner, "center", "predict", "observe")
         if not hasattr(self.learner, "draw"):
             raise TypeError(
                 f"{type(self.learner).__name__} has no exact posterior; "
@@ -38,3 +48,8 @@ class Exact(eqx.Module):
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
+
+    def diverged(self, belief: Any) -> Array:
+        """Whether the posterior was lost: its mean or covariance is no longer finite."""
+        shared, mean = belief
+        return jnp.maximum(fact(self.learner, "diverged")(mean), broken(shared))

@@ -7,13 +7,20 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Action, Key, Learner, Model, Noise
+from ..config import short
+from ..core import Action, Key, Learner, Model, Noise, broken, fact, taken
 
 
 class Point(eqx.Module):
     """All mass on the learner's best model."""
 
     learner: Learner
+    arms = taken("learner", "arms")
+    dim = taken("learner", "dim")
+    reward = taken("learner", "reward")
+    check_outcome = taken("learner", "check_outcome")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.part("learner", self.learner, "center", "predict", "observe")
@@ -37,6 +44,6 @@ class Point(eqx.Module):
         return self.learner.predict(shared, model, features)[None]
 
     def diverged(self, belief: Any) -> Array:
-        """How often the model had to be put back to its start."""
-        count = getattr(self.learner, "diverged", None)
-        return jnp.zeros((), jnp.int32) if count is None else count(belief[1])
+        """How often the model was lost: put back to its start, or no longer finite."""
+        shared, model = belief
+        return jnp.maximum(fact(self.learner, "diverged")(model), broken(shared))

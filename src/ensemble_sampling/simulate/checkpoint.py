@@ -1,6 +1,7 @@
 """Finished chunks on disk, so that an interrupted simulation goes on where it stopped."""
 
 import json
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,21 @@ from ..config import differences, fingerprint
 from ..files import write_atomically
 
 
+def as_folder(name: str, path: Any) -> Path:
+    """A folder that is there or can be made."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} must be a folder's path, got {path!r}")
+    if Path(path).exists() and not Path(path).is_dir():
+        raise ValueError(f"{name} must be a folder, but {path} is a file")
+    return Path(path)
+
+
 class Checkpoint:
     """A folder with the run's description and one file per finished chunk."""
 
-    def __init__(self, folder: Path, run: dict[str, Any]):
-        self.folder, self.run, self.chunk = folder, json.loads(json.dumps(run)), None
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"checkpoint must be a folder, but {folder} is a file")
+    def __init__(self, path: str | os.PathLike[str], run: dict[str, Any]):
+        self.folder = folder = as_folder("checkpoint", path)
+        self.run, self.chunk = json.loads(json.dumps(run)), None
         described = folder / "run.json"
         if not described.exists():
             return
@@ -29,7 +38,8 @@ class Checkpoint:
         changed = differences(saved_run, self.run)
         if changed:
             raise ValueError(
-                f"{folder} holds another run's checkpoint; it differs in\n  " + "\n  ".join(changed)
+                f"{folder} holds another run's checkpoint; delete it, or choose another folder. "
+                "It differs in\n  " + "\n  ".join(changed)
             )
         self.chunk, self.run = chunk, saved_run
 
@@ -37,6 +47,8 @@ class Checkpoint:
         """Describe the run on disk, and mark chunks with it, lest a stray one be taken for ours."""
         self.mark = fingerprint({"chunk": chunk, "run": self.run})
         self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob("*.part"):  # what a kill cut short
+            left.unlink(missing_ok=True)
         text = json.dumps({"chunk": chunk, "run": self.run}, indent=1)
         write_atomically(self.folder / "run.json", lambda file: file.write(text.encode()))
 

@@ -2,12 +2,13 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from threading import Lock
-from typing import Any, NamedTuple
+from itertools import islice
+from threading import Event, Lock
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .. import checks
 from ..config import as_array
-from ..core import Action, Agent, Environment, Key
-from .loop import on_host, realization
+from ..core import Action, Agent, Environment, Key, fact
+from .loop import realization
 
 _TURN = Lock()
 
@@ -96,7 +97,7 @@ def _traced(outline: _Outline) -> int:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
         world = environment.init(key)
         offer = environment.offer(key, world)
-        if on_host(agent):
+        if fact(agent, "host"):
             return offer.features
         state = agent.init(key)
         index = agent.act(key, state, offer.features, offer.available)
@@ -105,7 +106,7 @@ def _traced(outline: _Outline) -> int:
         before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after))
         if before != after:
             raise ValueError(
-                f"{agent.label}: update must keep the shapes and types of the state; "
+                f"{fact(agent, 'label')}: update must keep the shapes and types of the state; "
                 f"before {before}, after {after}"
             )
         return offer.features
@@ -124,14 +125,14 @@ def memory() -> int:
 
 def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
     """Realizations per call: as many as memory and an even split allow."""
-    if on_host(agent):
+    if fact(agent, "host"):
         return 1
     devices, threads = jax.local_device_count(), threads_at_a_time()
     each, room = footprint(agent, environment, periods), memory()
     if each > room:
         raise ValueError(
-            f"one realization of {agent.label} needs about {each / 2**30:.3g} GiB of memory, "
-            f"and there are {room / 2**30:.3g}"
+            f"one realization of {fact(agent, 'label')} needs about {each / 2**30:.3g} GiB of "
+            f"memory, and there are {room / 2**30:.3g}"
         )
     if jax.default_backend() == "cpu":
         room, most = 2**28, 256  # more per call is no faster, and shows less progress
@@ -152,7 +153,10 @@ def _program(outline: _Outline, lanes: int, mode: tuple[Any, ...]) -> Any:
 
     def run(leaves: Any, key: Key, numbers: Array) -> Any:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
-        one = lambda n: realization(agent, environment, jax.random.fold_in(key, n), *mode)  # noqa: E731
+
+        def one(number: Array) -> Any:
+            return realization(agent, environment, jax.random.fold_in(key, number), *mode)
+
         return jax.vmap(one)(numbers)
 
     leaves, key = outline.inputs()
@@ -193,11 +197,27 @@ def eager(
     return run
 
 
-@contextmanager
-def pool_of(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that drop what has not begun when the caller is interrupted."""
-    pool = ThreadPoolExecutor(threads)
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def completed(
+    work: Callable[[Item], Found], items: Iterable[Item], threads: int, stop: Event | None = None
+) -> Generator[tuple[Item, Found]]:
+    """Each item with what `work` made of it, as they come; leave it by `contextlib.closing`.
+
+    Only one more than there are threads is begun ahead of the caller, so that little is left to
+    wait for once it is interrupted. Pieces on their way end by themselves; those that can end
+    early look at `stop`.
+    """
+    pool, waiting = ThreadPoolExecutor(threads), iter(items)
     try:
-        yield pool
+        running = {pool.submit(work, item): item for item in islice(waiting, threads + 1)}
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+                running |= {pool.submit(work, item): item for item in islice(waiting, 1)}
     finally:
+        if stop is not None:
+            stop.set()
         pool.shutdown(wait=True, cancel_futures=True)

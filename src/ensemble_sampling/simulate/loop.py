@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ..core import Action, Agent, Environment, Key, Round
+from ..core import Action, Agent, Environment, Key, Round, fact
 
 
 class Event(NamedTuple):
@@ -47,7 +47,7 @@ def realization(
     start_key, act_key, update_key = jax.random.split(agent_key, 3)
     world = environment.init(init_key)
     arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
-    scan, branch = (_scan, _branch) if on_host(agent) else (jax.lax.scan, jax.lax.cond)
+    scan, branch = (_scan, _branch) if fact(agent, "host") else (jax.lax.scan, jax.lax.cond)
 
     def chances(state: Any, offer: Round) -> Array:
         key = jax.random.fold_in(act_key, periods)  # the one period has not used
@@ -64,8 +64,11 @@ def realization(
             means = jnp.where(offer.available, means, -jnp.inf)
         regret = means.max() - means[index]
         if expected:
-            average = lambda: _average(means.max() - means, chances(state, offer))  # noqa: E731
-            regret = branch(t == periods - 1, average, lambda: regret)
+            regret = branch(
+                t == periods - 1,
+                lambda: _average(means.max() - means, chances(state, offer)),
+                lambda: regret,
+            )
         outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
         if measure is not None:
             event = Event(t, offer, action, outcome)
@@ -78,8 +81,8 @@ def realization(
     pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
     start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
     (state, _, nonfinite), regret = scan(period, start, jnp.arange(periods))
-    diverged = getattr(agent, "diverged", lambda state: 0)(state)
-    return regret, {"nonfinite": nonfinite, "diverged": jnp.asarray(diverged, jnp.int32)}
+    diverged = jnp.asarray(fact(agent, "diverged")(state), jnp.int32)
+    return regret, {"nonfinite": nonfinite, "diverged": diverged}
 
 
 def _scan(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, times: Array) -> tuple[Any, Any]:
@@ -97,8 +100,3 @@ def _branch(condition: Array, then: Callable[[], Any], otherwise: Callable[[], A
 
 def _average(values: Array, chances: Array) -> Array:
     return jnp.where(chances > 0, values * chances, 0.0).sum()  # an unavailable one is infinite
-
-
-def on_host(agent: Agent) -> bool:
-    """Whether an agent cannot be traced, for it runs code that is not JAX's."""
-    return bool(getattr(agent, "host", False))

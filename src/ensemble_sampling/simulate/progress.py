@@ -1,42 +1,73 @@
-"""How long work shows where it is."""
+"""How work that takes long shows where it is: a function of one's own, bars, or silence."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 Progress = Callable[[int, int], None]
 """Told how many realizations are done, and how many there are."""
 
+Track = Callable[[str, float], AbstractContextManager[Progress]]
+"""(label, effort) -> progress of one of several pieces of work, with its share of the whole."""
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
 
 @contextmanager
-def reported(progress: bool | Progress | None, label: str, total: int) -> Iterator[Progress]:
-    """The caller's own function, a bar with rate and time left, or silence."""
+def reported(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
+    """The caller's own function, or a bar."""
     if callable(progress):
         yield progress
         return
+    with bars(progress) as track, track(label, 1.0) as report:
+        yield report
+
+
+@contextmanager
+def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
+    """A bar with rate and time left for each piece of work, by default where there is a terminal.
+
+    whole: the efforts of all pieces together; one more bar then shows how much of it is done, and
+        the others go when they are full.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.markup import escape
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
     if progress is False or (progress is None and not console.is_terminal):
-        yield lambda done, total: None
+        yield lambda label, effort: nullcontext(silent)
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Bar(*columns, console=console) as bar:
-        task = bar.add_task(label, total=total, rate="")
-        began, before = time.perf_counter(), None
+    with Bars(*columns, console=console, speed_estimate_period=300) as shown:
+        everything = None if whole is None else shown.add_task("[bold]all", total=whole, done="")
 
-        def report(done: int, total: int) -> None:
-            nonlocal before
-            before = done if before is None else before  # what a checkpoint brought is no rate
-            rate = (done - before) / (time.perf_counter() - began)
-            bar.update(task, completed=done, rate=f"{rate:.3g} realizations/s" if rate else "")
+        @contextmanager
+        def track(label: str, effort: float) -> Iterator[Progress]:
+            task = shown.add_task(escape(label), total=None, done="")
+            began, before, share = time.perf_counter(), None, 0.0
 
-        yield report
+            def report(done: int, total: int) -> None:
+                nonlocal before, share
+                before = done if before is None else before  # what a checkpoint brought is no rate
+                rate = (done - before) / (time.perf_counter() - began)
+                text = f"{done}/{total}" + (f" {rate:.3g} realizations/s" if rate else "")
+                shown.update(task, completed=done, total=total, done=text)
+                if everything is not None:
+                    shown.advance(everything, (done / total - share) * effort)
+                    share = done / total
+
+            yield report
+            if everything is not None:
+                report(1, 1)
+                shown.remove_task(task)
+
+        yield track

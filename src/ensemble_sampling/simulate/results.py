@@ -1,6 +1,8 @@
 """What a simulation found: regret per period over realizations, and how its parts merge."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,11 @@ class Moments:
         mean = self.mean + delta * (other.count / count)
         m2 = self.m2 + other.m2 + delta**2 * (self.count * other.count / count)
         return Moments(count, mean, m2)
+
+    @staticmethod
+    def merged(parts: Sequence["Moments"]) -> "Moments":
+        """All of them, in the order given: the same parts give the same bits."""
+        return reduce(lambda one, other: one.merge(other), parts)
 
     @property
     def stderr(self) -> np.ndarray:

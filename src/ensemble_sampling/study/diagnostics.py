@@ -19,53 +19,29 @@ from ..agents import ThompsonSampling, Uniform, shares
 from ..core import Action, Environment, Key, Posterior
 from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble
-from ..posteriors.estimators import EstimatorEnsemble
 from ..posteriors.exact import Exact
 from ..simulate import Event, Progress, simulate
+from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
+from .views import View, look, view
 
-
-class View(NamedTuple):
-    """What the models of a posterior think of the actions on offer.
-
-    probabilities: how likely each action is to be chosen (K,), the members' votes
-    mean, spread: of the models' predictions (K,); correlation: between actions (K, K)
-    distinct: how many different actions the models' votes name
-    effective: the same, weighed: exp(entropy), as many as if that many were equally likely
-    """
-
-    probabilities: Array
-    mean: Array
-    spread: Array
-    correlation: Array
-    distinct: Array
-    effective: Array
-
-
-def look(
-    posterior: Posterior | EstimatorEnsemble,
-    belief: Any,
-    features: Array,
-    available: Array | None = None,
-    *,
-    key: Key | None = None,
-    draws: int = 1000,
-) -> View:
-    """What the members think now; for a posterior without members, `draws` samples stand in."""
-    key = jax.random.key(0) if key is None else key
-    return view(posterior.values(key, belief, features, draws), available)
-
-
-def view(values: Array, available: Array | None = None) -> View:
-    """The same from the values (S, K) that S equally likely models give the actions."""
-    votes = shares(values, available).mean(axis=0)
-    mean = values.mean(axis=0)
-    off = values - mean
-    covariance = off.T @ off / max(1, len(values) - 1)
-    spread = jnp.sqrt(jnp.diagonal(covariance))
-    scale = jnp.outer(spread, spread)
-    correlation = jnp.where(scale > 0, covariance / scale, jnp.eye(len(mean)))
-    entropy = -jnp.where(votes > 0, votes * jnp.log(votes), 0.0).sum()
-    return View(votes, mean, spread, correlation, (votes > 0).sum(), jnp.exp(entropy))
+__all__ = [
+    "LEVELS",
+    "Calibration",
+    "Foresight",
+    "Match",
+    "Shadowed",
+    "Trajectory",
+    "View",
+    "calibration",
+    "compare",
+    "distances",
+    "foresight",
+    "look",
+    "prior_distance",
+    "replay",
+    "trajectory",
+    "view",
+]
 
 
 class Match(NamedTuple):
@@ -109,8 +85,11 @@ def distances(votes: Array, counts: Array, draws: int) -> Match:
     ratio = votes / exact
     kl = jnp.where(votes > 0, votes * jnp.log(ratio), 0.0).sum()
     sides = 0.5 * jnp.sign(votes - exact)
-    # The delta method: a function of frequencies with gradient g has variance Var(g) / draws.
-    error = lambda g: jnp.sqrt((exact @ g**2 - (exact @ g) ** 2).clip(0.0) / draws)  # noqa: E731
+
+    def error(g: Array) -> Array:
+        """The delta method: a function of frequencies with gradient g has variance Var(g) / n."""
+        return jnp.sqrt((exact @ g**2 - (exact @ g) ** 2).clip(0.0) / draws)
+
     spread = jnp.sqrt(exact * (1 - exact) / draws)
     return Match(votes, exact, spread, kl, error(ratio), sides @ (votes - exact), error(sides))
 
@@ -140,8 +119,8 @@ class Shadowed(eqx.Module):
         return self._rule.act(key, state[0], features, available)
 
     def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
-        update = lambda posterior, belief: posterior.update(key, belief, action, outcome)  # noqa: E731
-        return update(self.posterior, state[0]), update(self.shadow, state[1])
+        posteriors = zip((self.posterior, self.shadow), state, strict=True)
+        return tuple(p.update(key, belief, action, outcome) for p, belief in posteriors)
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
@@ -203,8 +182,10 @@ def trajectory(
     adaptive: False draws actions uniformly instead, whatever the members think; they are then
         independent samples of the posterior (the appendix's lemma), which acting on them undoes.
     """
+    if not isinstance(ensemble, Ensemble):
+        raise TypeError(f"ensemble must be an Ensemble, got {ensemble!r}")
     learner: Any = ensemble.learner
-    agent = Shadowed(ensemble, Exact(learner), adaptive)
+    agent = Shadowed(ensemble, Exact(learner), checks.flag("adaptive", adaptive))
     periods, points = checks.size("periods", periods), checks.size("points", points)
     draws = checks.size("draws", draws)
     at = np.unique(np.geomspace(1, periods, min(points, periods)).round().astype(int)) - 1
@@ -220,116 +201,6 @@ def trajectory(
     )
     (kl, tv, distinct), (kl_error, tv_error, _) = result.mean[at].T, result.stderr[at].T
     return Trajectory(result.label, at, kl, kl_error, tv, tv_error, distinct, result.realizations)
-
-
-class Foresight(NamedTuple):
-    """What was predicted of the chosen action, how surely, and what came: arrays of one shape."""
-
-    mean: np.ndarray
-    spread: np.ndarray
-    outcome: np.ndarray
-
-
-def foresight(
-    posterior: Posterior,
-    environment: Environment,
-    periods: int,
-    realizations: int,
-    seed: int = 0,
-    *,
-    progress: bool | Progress | None = None,
-) -> Foresight:
-    """Predictions of Thompson sampling before every outcome, arrays (realizations, periods)."""
-    agent = ThompsonSampling(posterior)
-    result = simulate(
-        agent,
-        environment,
-        periods,
-        realizations,
-        seed,
-        keep=True,
-        measure=_foresee,
-        progress=progress,
-    )
-    assert result.regret is not None
-    return Foresight(*np.moveaxis(result.regret, -1, 0))
-
-
-def _foresee(agent: ThompsonSampling, key: Key, state: Any, event: Event) -> Array:
-    if event.outcome.shape != ():
-        raise ValueError(f"foresight is of single numbers, not outcomes {event.outcome.shape}")
-    seen = look(agent.posterior, state, event.offer.features, key=key)
-    i = event.action.index
-    return jnp.stack([seen.mean[i], seen.spread[i], event.outcome])
-
-
-def replay(
-    posterior: Posterior, features: Any, chosen: Any, outcomes: Any, key: Key | None = None
-) -> Foresight:
-    """Predictions before every outcome of a history of one's own.
-
-    features: of the actions on offer, (K, d), or (T, K, d) where they change.
-    chosen: the index of the action taken (T,); outcomes: what came of it (T,).
-    """
-    features, chosen, outcomes = jnp.asarray(features), jnp.asarray(chosen), jnp.asarray(outcomes)
-    if chosen.shape != outcomes.shape or chosen.ndim != 1:
-        raise ValueError(
-            f"chosen and outcomes must be of the same length, got {chosen.shape}, {outcomes.shape}"
-        )
-    features = jnp.broadcast_to(features, (len(chosen), *features.shape[-2:]))
-    init_key, learn_key = jax.random.split(jax.random.key(0) if key is None else key)
-
-    def step(belief: Any, seen: Any) -> tuple[Any, tuple[Array, Array]]:
-        t, offer, index, outcome = seen
-        now = jax.random.fold_in(learn_key, t)
-        before = look(posterior, belief, offer, key=now)
-        belief = posterior.update(now, belief, Action(index, offer[index]), outcome)
-        return belief, (before.mean[index], before.spread[index])
-
-    seen = (jnp.arange(len(chosen)), features, chosen, outcomes)
-    _, (mean, spread) = jax.lax.scan(step, posterior.init(init_key), seen)
-    return Foresight(np.asarray(mean), np.asarray(spread), np.asarray(outcomes))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Whether outcomes fall where they were predicted to.
-
-    ratio: mean squared surprise over predicted variance (spread^2 + noise^2): 1 where calibrated,
-        above it where the members agree too much, below where they spread too much
-    coverage: for each central interval of LEVELS, the share of outcomes inside
-    """
-
-    ratio: float
-    ratio_stderr: float
-    coverage: tuple[float, ...]
-    coverage_stderr: tuple[float, ...]
-    outcomes: int
-
-
-LEVELS = (0.5, 0.8, 0.95)
-_NORMAL = (0.674490, 1.281552, 1.959964)  # half-widths of those intervals of N(0, 1)
-
-
-def calibration(foresight: Foresight, noise_std: float) -> Calibration:
-    """Compare what was foreseen with what came, for outcomes with Gaussian noise.
-
-    Standard errors count each realization (the first axis, where there are two) as one, for the
-    surprises of one run are not independent.
-    """
-    noise_std = checks.positive("noise_std", noise_std)
-    mean, spread, outcome = (np.asarray(a, np.float64) for a in foresight)
-    surprise = (outcome - mean) / np.sqrt(spread**2 + noise_std**2)
-    averages = [_average(surprise**2)]
-    averages += [_average((abs(surprise) <= width).astype(np.float64)) for width in _NORMAL]
-    values, errors = zip(*averages, strict=True)
-    return Calibration(values[0], errors[0], values[1:], errors[1:], outcome.size)
-
-
-def _average(values: np.ndarray) -> tuple[float, float]:
-    values = values.mean(axis=-1) if values.ndim == 2 else values
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return float(values.mean()), float(error)
 
 
 def prior_distance(ensemble: Ensemble, belief: Any) -> Array:

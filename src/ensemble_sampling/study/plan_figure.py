@@ -1,5 +1,6 @@
 """A plan as a picture: regret over time, and the loss against the number of members."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +9,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..paper.figures import FONT, STYLES
-from .planning import Plan
 from .sizing import CONFIDENT
+from .styles import FONT, plain, style
 
 
-def save(plan: Plan, folder: Path) -> None:
-    """`plan.png` and `plan.svg`, the same bytes for the same plan."""
+def save(plan: Mapping[str, Any], folder: Path) -> None:
+    """`plan.png` and `plan.svg` from what `plan.json` says, the same bytes for the same plan."""
     with mpl.rc_context(FONT):
         figure = draw(plan)
         figure.savefig(folder / "plan.png", dpi=160)
         figure.savefig(folder / "plan.svg", metadata={"Date": None})
 
 
-def draw(plan: Plan) -> Figure:
+def draw(plan: Mapping[str, Any]) -> Figure:
     """Regret over time beside Thompson sampling's, and the loss against the number of members."""
     figure = Figure(figsize=(9.0, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -30,31 +30,36 @@ def draw(plan: Plan) -> Figure:
     return figure
 
 
-def _draw_curves(ax: Axes, plan: Plan) -> None:
-    periods = np.arange(1, plan.periods + 1)
-    some = slice(None, None, max(1, plan.periods // 500))
-    for curve, (colour, mark) in zip(plan.curves, STYLES, strict=False):
-        low, high = ((curve.mean + e * CONFIDENT * curve.stderr)[some] for e in (-1, 1))
-        ax.fill_between(periods[some], low, high, color=colour, alpha=0.2, lw=0)
-        style: Any = {"marker": mark, "ms": 4.5, "markevery": max(1, plan.periods // 8)}
-        ax.plot(periods, curve.mean, color=colour, lw=1.0, label=curve.label, **style)
-    ax.axhline(plan.size.threshold, color="0.5", lw=0.8, ls="--", label="tolerated at the end")
-    ax.set(xlabel="period", ylabel="regret per period", xlim=(0, plan.periods), yscale="log")
-    ax.set_title("Regret over time", loc="left")
+def _draw_curves(ax: Axes, plan: Mapping[str, Any]) -> None:
+    periods = np.arange(1, plan["periods"] + 1)
+    some = slice(None, None, max(1, plan["periods"] // 500))
+    for i, curve in enumerate(plan["curves"]):
+        colour, mark, line = style(i)
+        mean, error = np.array(curve["mean"]), CONFIDENT * np.array(curve["stderr"])
+        ax.fill_between(
+            periods[some], (mean - error)[some], (mean + error)[some], color=colour, alpha=0.2, lw=0
+        )
+        marks: Any = {"marker": mark, "ms": 4.5, "markevery": max(1, plan["periods"] // 8)}
+        label = plain(curve["label"])
+        ax.plot(periods, mean, color=colour, ls=line, lw=1.0, label=label, **marks)
+    ax.axhline(plan["threshold"], color="0.5", lw=0.8, ls="--", label="tolerated at the end")
+    ax.set(xlabel="period", ylabel="regret per period", xlim=(0, plan["periods"]), yscale="log")
+    ax.set_title("Regret over time, with 95% bands", loc="left")
     ax.legend(frameon=False)
 
 
-def _draw_sizes(ax: Axes, plan: Plan) -> None:
-    colour, mark = STYLES[1]
-    tried = plan.size.evaluated
-    members, loss, error = np.array([(e.members, e.difference, e.stderr) for e in tried]).T
+def _draw_sizes(ax: Axes, plan: Mapping[str, Any]) -> None:
+    colour, mark, _ = style(1)
+    tried = plan["evaluated"]
+    members, loss, error = np.array([(e["members"], e["difference"], e["stderr"]) for e in tried]).T
     ax.errorbar(members, loss, CONFIDENT * error, fmt=mark, color=colour, ms=4, capsize=2, lw=1.0)
-    ax.axhline(plan.tolerance, color="0.5", lw=0.8, ls="--", label=f"tolerated: {plan.tolerance:g}")
-    ax.axvspan(plan.size.low, plan.size.high, color=colour, alpha=0.2, lw=0)
-    range_ = f"{plan.size.members} members ({plan.size.low} to {plan.size.high})"
-    ax.axvline(plan.size.members, color=colour, lw=1.0, label=range_)
+    tolerance = plan["tolerance"]
+    ax.axhline(tolerance, color="0.5", lw=0.8, ls="--", label=f"tolerated: {tolerance:g}")
+    ax.axvspan(plan["low"], plan["high"], color=colour, alpha=0.2, lw=0)
+    found = f"{plan['members']} members ({plan['low']} to {plan['high']})"
+    ax.axvline(plan["members"], color=colour, lw=1.0, label=found)
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set(xlabel="members", ylabel="regret minus Thompson sampling's")
-    ax.set_title(f"Loss in period {plan.periods:,}", loc="left")
+    ax.set_title(f"Loss in period {plan['periods']:,}", loc="left")
     ax.legend(frameon=False)

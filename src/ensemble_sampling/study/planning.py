@@ -72,7 +72,7 @@ class Plan:
                 f"   {e.realizations:>6,} realizations"
                 for e in size.evaluated
             ),
-            f"Found in {self.seconds:.0f} s.",
+            f"± is one standard error. Found in {self.seconds:.0f} s.",
         ]
         return "\n".join(lines)
 
@@ -104,10 +104,10 @@ class Plan:
         """Write `plan.txt`, `plan.json`, `plan.png` and `plan.svg`; returns the folder."""
         from . import plan_figure  # drawing takes its time to import
 
-        folder = Path(folder)
-        write_json(folder / "plan.json", self.data())
+        folder, data = Path(folder), self.data()
+        write_json(folder / "plan.json", data)
         (folder / "plan.txt").write_text(f"{self}\n", encoding="utf-8")
-        plan_figure.save(self, folder)
+        plan_figure.save(data, folder)
         return folder
 
 

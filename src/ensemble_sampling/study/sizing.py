@@ -4,7 +4,6 @@ import os
 import time
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +17,8 @@ from ..core import Action, ConjugateLearner, Environment, Key, Model
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
+from ..simulate.checkpoint import as_folder
+from ..simulate.execution import check_parts
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""
@@ -153,11 +154,13 @@ def affordable(
 ) -> int:
     """The largest size to consider: as asked, if it fits in memory, or else one that does."""
     asked = 1024 if most is None else checks.size("most", most, least=2)
-    need = lambda members: footprint(  # noqa: E731
-        ThompsonSampling(Ensemble(learner, _padded(members))),
-        environment,
-        checks.size("periods", periods),
-    )
+    periods = checks.size("periods", periods)
+    check_parts(ThompsonSampling(Exact(learner)), environment)
+
+    def need(members: int) -> int:
+        agent = ThompsonSampling(Ensemble(learner, _padded(members)))
+        return footprint(agent, environment, periods)
+
     if most is None:
         while asked > 2 and need(asked) > memory():
             asked //= 2
@@ -191,7 +194,7 @@ class Runs:
         self.learner, self.environment, self.periods = learner, environment, periods
         self.realizations = checks.size("realizations", realizations, least=2)
         self.seed, self.progress = seed, progress
-        self.folder = None if checkpoint is None else Path(checkpoint)
+        self.folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
         self.results: dict[int | str, Result] = {}
         self.differences: dict[int, np.ndarray] = {}
         exact = ThompsonSampling(Exact(learner), draws=100)

@@ -103,7 +103,10 @@ def members_for_loss(
     """
     epsilon = checks.positive("epsilon", epsilon)
     checks.size("periods", periods)
-    enough = lambda m: added_loss(dim, arms, periods, m, constant) <= epsilon  # noqa: E731
+
+    def enough(members: int) -> bool:
+        return added_loss(dim, arms, periods, members, constant) <= epsilon
+
     high = 1
     while not enough(high):
         high *= 2

@@ -1,0 +1,119 @@
+"""The code of what users write, as a digest: an edited function of the same name is another."""
+
+import ast
+import functools
+import hashlib
+import inspect
+import linecache
+import sys
+import textwrap
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def code_of(thing: Any) -> str | None:
+    """A digest of a user's function or class, and of those of theirs that it uses.
+
+    Made from the text without comments and layout or, where there is none (an interactive
+    session), from the bytecode. None for what belongs to an installed package or to this one:
+    there the version counts, which results record.
+    """
+    texts = sorted(set(_texts(thing, set())))
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] if texts else None
+
+
+def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
+    """The text of `thing` and of everything of the user's own that it refers to."""
+    thing = inspect.unwrap(thing) if callable(thing) else thing
+    thing = getattr(thing, "__func__", thing)  # a bound method's
+    if id(thing) in seen or not _is_own(thing):
+        return
+    seen.add(id(thing))
+    yield _source(thing) or _bytecode(thing)
+    if isinstance(thing, type):
+        functions = [f for f in map(_plain, vars(thing).values()) if f is not None]
+        relatives: list[Any] = list(thing.__bases__)
+    else:
+        functions, relatives = [thing], []
+    for function in functions:
+        relatives += [function.__globals__.get(name) for name in _names(function.__code__)]
+    for relative in relatives:
+        if isinstance(relative, type | types.FunctionType) or hasattr(relative, "__wrapped__"):
+            yield from _texts(relative, seen)
+
+
+def _plain(member: Any) -> types.FunctionType | None:
+    """The function behind a method, property or static method of a class."""
+    for name in ("fget", "__func__", "__wrapped__", "method"):
+        member = getattr(member, name, None) or member
+    return member if isinstance(member, types.FunctionType) else None
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Every global name that a function uses, also within those it defines."""
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _is_own(thing: Any) -> bool:
+    """Whether a user wrote it: no part of Python, of an installed package, or of this one."""
+    if not isinstance(thing, type | types.FunctionType):
+        return False
+    module = thing.__module__ or "__main__"
+    if module == "__main__":
+        return True
+    if module.split(".")[0] in (__package__, *sys.stdlib_module_names):
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"}.intersection(Path(file).parts)
+
+
+def _source(thing: Any) -> str | None:
+    """The text of one definition; None where there is none, or more than one it could be."""
+    if isinstance(thing, type):
+        try:
+            return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(thing))))
+        except (OSError, TypeError, SyntaxError):
+            return None
+    linecache.checkcache(thing.__code__.co_filename)
+    lines = linecache.getlines(thing.__code__.co_filename, thing.__globals__)
+    found = {ast.unparse(n) for n in _definitions(tuple(lines)) if _made(thing.__code__, n)}
+    return found.pop() if len(found) == 1 else None
+
+
+@functools.lru_cache(maxsize=16)
+def _definitions(lines: tuple[str, ...]) -> tuple[Definition, ...]:
+    try:
+        tree = ast.parse("".join(lines))
+    except SyntaxError:  # a notebook's cell with more than Python in it
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, Definition))
+
+
+def _made(code: types.CodeType, node: Definition) -> bool:
+    """Whether the code object was compiled from this definition."""
+    if isinstance(node, ast.Lambda):
+        body = node.body
+        span = (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset)
+        return code.co_name == "<lambda>" and span in set(code.co_positions())
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return node.name == code.co_name and first == code.co_firstlineno
+
+
+def _bytecode(thing: Any) -> str:
+    if isinstance(thing, types.FunctionType):
+        return _instructions(thing.__code__)
+    functions = {name: _plain(member) for name, member in sorted(vars(thing).items())}
+    found = {name: _instructions(f.__code__) for name, f in functions.items() if f is not None}
+    return f"{thing.__qualname__} {found}"
+
+
+def _instructions(code: types.CodeType) -> str:
+    """What a function does, whatever its file and lines."""
+    constants = [_instructions(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    ordered = [sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c) for c in constants]
+    return f"{code.co_name} {code.co_code.hex()} {ordered} {code.co_names} {code.co_varnames}"

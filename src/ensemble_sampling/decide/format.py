@@ -1,0 +1,161 @@
+"""The format of a ledger: its tables, the checksum of every row, and how older ones are read."""
+
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from ..files import Damaged
+
+FORMAT = 2
+COLUMNS = {
+    "about": [
+        "name TEXT PRIMARY KEY",  # format, precision, file, counts
+        "value TEXT NOT NULL",
+    ],
+    "ids": [  # by what name decisions go; a copy of a ledger goes on by a new one
+        "number INTEGER PRIMARY KEY",
+        "id TEXT NOT NULL",
+        "decisions INTEGER NOT NULL",  # how many there were before it
+        "outcomes INTEGER NOT NULL",
+        "time REAL NOT NULL",
+    ],
+    "agents": [  # what chose and learned from which decision on; the last holds
+        "number INTEGER PRIMARY KEY",
+        "first INTEGER NOT NULL",
+        "time REAL NOT NULL",
+        "description TEXT NOT NULL",  # JSON
+    ],
+    "decisions": [
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "time REAL NOT NULL",  # seconds since 1970
+        "chosen INTEGER NOT NULL",  # row of the offer
+        "action TEXT",  # its name as JSON, if it has one
+        "features BLOB NOT NULL",  # of the chosen action, as given
+        "probabilities BLOB NOT NULL",  # of every action on offer
+    ],
+    "outcomes": [
+        "sequence INTEGER PRIMARY KEY",  # 1, 2, 3, ...: the order of learning
+        "decision INTEGER NOT NULL UNIQUE REFERENCES decisions",
+        "time REAL NOT NULL",
+        "outcome TEXT NOT NULL",  # JSON: a number or a list
+        "reward REAL",  # what it was worth; NULL where only the agent knows
+        "expired INTEGER NOT NULL",  # 1: it never came, and was assumed
+    ],
+}
+SCHEMA = {
+    table: f"CREATE TABLE {table} ({', '.join(columns)}, checksum BLOB NOT NULL)"
+    for table, columns in COLUMNS.items()
+}
+INSERT = {
+    table: f"INSERT INTO {table} VALUES ({', '.join('?' * (len(columns) + 1))})"
+    for table, columns in COLUMNS.items()
+}
+SET = INSERT["about"].replace("INSERT", "INSERT OR REPLACE")
+COUNTED = ("decisions", "outcomes", "agents", "ids")  # tables whose rows only become more
+
+
+def checksum(table: str, row: Sequence[Any]) -> bytes:
+    """Of all fields of a row: `repr` tells numbers exactly, and apart from text."""
+    plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
+    blobs = [value for value in row if isinstance(value, bytes)]
+    return blake2b(b"".join([repr((table, plain)).encode(), *blobs]), digest_size=8).digest()
+
+
+def sealed(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
+    """The row as it is stored."""
+    return (*row, checksum(table, row))
+
+
+def opened(table: str, row: Sequence[Any]) -> Sequence[Any]:
+    """A stored row without its checksum, or an error that names it."""
+    if row[-1] != checksum(table, row[:-1]):
+        raise Damaged(f"row {row[0]!r} of the table {table} is not what was written")
+    return row[:-1]
+
+
+def numbered(table: str, rows: Iterable[Sequence[Any]], first: int, count: int) -> Iterable[Any]:
+    """Rows whose numbers must be `first`, `first` + 1, ... up to `count` of them."""
+    expected = first
+    for row in rows:
+        if row[0] != expected:
+            raise Damaged(f"row {expected} of the table {table} is missing")
+        expected += 1
+        yield row
+    if expected - first != count:
+        raise Damaged(f"row {expected} of the table {table} is missing")
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def create(db: sqlite3.Connection, id: str, precision: str, file: str) -> None:
+    """The tables of a new ledger, within a transaction."""
+    about = {"format": str(FORMAT), "precision": precision, "file": file}
+    for statement in SCHEMA.values():
+        db.execute(statement)
+    db.executemany(INSERT["about"], [sealed("about", row) for row in about.items()])
+    db.execute(INSERT["ids"], sealed("ids", (0, id, 0, 0, time.time())))
+    record_counts(db)
+
+
+def counts(db: sqlite3.Connection) -> dict[str, int]:
+    """How many rows there should be by the number of the last."""
+    start = {"outcomes": 1}
+    last = {table: _last(db, table) for table in COUNTED}
+    return {t: 0 if n is None else n + 1 - start.get(t, 0) for t, n in last.items()}
+
+
+def _last(db: sqlite3.Connection, table: str) -> int | None:
+    return db.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
+
+
+def record_counts(db: sqlite3.Connection) -> None:
+    """How many rows there are now: what is cut off later is missed."""
+    db.execute(SET, sealed("about", ("counts", json.dumps(counts(db)))))
+
+
+def read_about(db: sqlite3.Connection) -> dict[str, str]:
+    """Everything a ledger says of itself, after checking it and its tables."""
+    found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    for table, statement in SCHEMA.items():
+        if found.get(table) != statement:
+            raise Damaged(f"its table {table} is missing or altered")
+    rows = [opened("about", row) for row in db.execute("SELECT * FROM about")]
+    about: dict[str, str] = {row[0]: row[1] for row in rows}
+    if missing := {"format", "precision", "file", "counts"} - about.keys():
+        raise Damaged(f"the table about lacks {', '.join(sorted(missing))}")
+    now = counts(db)
+    for table, held in json.loads(about["counts"]).items():
+        if now[table] < held:
+            raise Damaged(f"it has {now[table]} {table}, and had {held} when it was closed")
+    return about
+
+
+def read_format(db: sqlite3.Connection) -> int:
+    """The number of the format; every format has it at the same place."""
+    try:
+        row = db.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
+        return int(row[0])
+    except (sqlite3.OperationalError, TypeError, ValueError) as error:
+        raise ValueError(f"it holds no ledger of decisions: {error}") from error
+
+
+def upgrade(db: sqlite3.Connection, file: str) -> None:
+    """Rewrite a ledger of format 1, which had no checksums, within a transaction."""
+    tables = ("outcomes", "decisions", "agents", "about")
+    for table in tables:
+        db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    about = dict(db.execute("SELECT name, value FROM old_about"))
+    create(db, about["id"], about["precision"], file)
+    agents = db.execute("SELECT rowid - 1, first, time, description FROM old_agents ORDER BY rowid")
+    for table in ("agents", "decisions", "outcomes"):
+        rows = agents if table == "agents" else db.execute(f"SELECT * FROM old_{table}")
+        db.executemany(INSERT[table], (sealed(table, row) for row in rows))
+    for table in tables:
+        db.execute(f"DROP TABLE old_{table}")
+    record_counts(db)

@@ -1,0 +1,296 @@
+"""Mistakes in real decisions: refused by a message that helps, and nothing is recorded.
+
+Every row is a call, the error it must raise, and a word of its message; add yours as a line.
+"""
+
+# Wrong on purpose:
+# pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
+
+from datetime import timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ensemble_sampling as es
+
+NAN, INF = float("nan"), float("inf")
+ROWS = [[1.0, 0.0], [0.0, 1.0]]
+NAMED = {"tea": [1.0, 0.0], "coffee": [0.0, 1.0]}
+MASKED = np.ma.array([[1.0, 2.0]], mask=[[False, True]], dtype=np.float32)
+LINEAR = es.EnsembleSampling(es.Linear(2), members=3)
+ARMS = es.EnsembleSampling(es.IndependentArms(2), members=3)
+CONTEXT = es.EnsembleSampling(es.PerAction(es.Linear(2), arms=2), members=3)
+WORDS = es.EnsembleSampling(es.Linear(16), members=3)
+VECTORS = es.EnsembleSampling(es.Linear(2, outcomes=2, reward=lambda y: y[0]), members=3)
+BANDITS = {
+    "linear": es.Bandit(LINEAR),
+    "arms": es.Bandit(ARMS, actions=["tea", "coffee"]),
+    "nameless": es.Bandit(ARMS),
+    "context": es.Bandit(CONTEXT),
+    "words": es.Bandit(WORDS, hasher=es.Hasher(16)),
+    "vectors": es.Bandit(VECTORS),
+    "open": es.Bandit(es.Uniform()),
+}
+DECIDED = {
+    "linear": BANDITS["linear"].choose(ROWS),
+    "arms": BANDITS["arms"].choose(),
+    "vectors": BANDITS["vectors"].choose(ROWS),
+    "open": BANDITS["open"].choose(ROWS),
+}
+
+
+def learn(which, outcome):
+    return which, lambda b: b.learn(DECIDED[which].id, outcome)
+
+
+def choose(which, *given, **named):
+    return which, lambda b: b.choose(*given, **named)
+
+
+def number_of(text):
+    """An id like that of the first decision, with another number."""
+    return DECIDED["linear"].id.split("-")[0] + "-" + text
+
+
+CALLS = [
+    # features
+    (choose("linear"), ValueError, "features of the actions on offer"),
+    (choose("linear", 7), ValueError, "shape"),
+    (choose("linear", "tea"), TypeError, "numbers"),
+    (choose("linear", b"tea"), TypeError, "numbers"),
+    (choose("linear", object()), TypeError, "numbers"),
+    (choose("linear", [1.0, 2.0]), ValueError, "one row per action"),
+    (choose("linear", [ROWS]), ValueError, "one row per action"),
+    (choose("linear", []), ValueError, "one row per action"),
+    (choose("linear", np.zeros((0, 2))), ValueError, "at least one action"),
+    (choose("linear", {}), ValueError, "one row per action"),
+    (choose("linear", np.eye(3)), ValueError, "have 2 features, got 3"),
+    (choose("linear", [[1.0, 2.0], [1.0]]), TypeError, "one width"),
+    (choose("linear", [["1", "2"]]), TypeError, "Hasher"),
+    (choose("linear", [{"kind": "tea"}]), TypeError, "Hasher"),
+    (choose("linear", [[1.0, None]]), TypeError, "NoneType"),
+    (choose("linear", [[1.0, 1j]]), TypeError, "complex"),
+    (choose("linear", [[1.0, NAN]]), ValueError, "nan in row 0, column 1"),
+    (choose("linear", {"tea": [1.0, INF]}), ValueError, "inf in action 'tea'"),
+    (choose("linear", [[1.0, 1e15]]), ValueError, "below 1e"),
+    (choose("linear", MASKED), ValueError, "masked"),
+    (choose("linear", {"tea": MASKED[0]}), ValueError, "masked"),
+    (choose("linear", [MASKED[0]]), ValueError, "masked"),
+    (choose("linear", {(1.0, 2.0), (3.0, 4.0)}), TypeError, "order"),
+    (choose("linear", {("a", "b"): [1.0, 2.0]}), TypeError, "name must be text or a number"),
+    (choose("linear", {NAN: [1.0, 2.0]}), ValueError, "name must be finite"),
+    (choose("linear", {None: [1.0, 2.0]}), TypeError, "name must be text"),
+    (choose("linear", pd.DataFrame(ROWS, index=["a", "a"])), ValueError, "'a' occurs twice"),
+    (choose("linear", pd.DataFrame({"x": ["a"], "y": [1.0]})), TypeError, "Hasher"),
+    (choose("linear", pd.Series([1.0, 2.0])), ValueError, "one row per action"),
+    (choose("linear", ROWS, context=[1.0]), ValueError, "hasher"),
+    (choose("linear", context=[1.0, 2.0]), ValueError, "features of the actions"),
+    (choose("linear", ROWS, ROWS), TypeError, "positional"),
+    # fixed actions and contexts
+    (choose("arms", {"tea": [], "milk": []}), ValueError, "'milk'"),
+    (choose("arms", {"tea": []}), ValueError, "give `available`"),
+    (choose("nameless", NAMED), ValueError, "by position"),
+    (choose("arms", np.eye(3)), ValueError, "2 actions, got 3"),
+    (choose("context"), ValueError, "context"),
+    (choose("context", context=1.0), ValueError, "one row of numbers"),
+    (choose("context", context="ann"), ValueError, "one row of numbers"),
+    (choose("context", context=ROWS), ValueError, "one row of numbers"),
+    (choose("context", context={"user": "ann"}), ValueError, "one row of numbers"),
+    (choose("context", context={1.0, 2.0}), ValueError, "one row of numbers"),
+    (choose("context", context=[1.0]), ValueError, "have 2 features, got 1"),
+    (choose("context", context=[1.0, NAN]), ValueError, "nan"),
+    (choose("context", context=["a", "b"]), TypeError, "numbers"),
+    (choose("context", context=[[1.0], [1.0, 2.0]]), ValueError, "one row of numbers"),
+    (choose("context", context=MASKED[0]), ValueError, "masked"),
+    (choose("context", np.eye(3)), ValueError, "2 actions, got 3"),
+    # availability
+    (choose("linear", ROWS, available="01"), TypeError, "names of those on offer"),
+    (choose("linear", ROWS, available=1), TypeError, "true or false"),
+    (choose("linear", ROWS, available=[True]), ValueError, "shape"),
+    (choose("linear", ROWS, available=[1, 0]), TypeError, "true or false"),
+    (choose("linear", ROWS, available=[1.0, 0.0]), TypeError, "true or false"),
+    (choose("linear", ROWS, available=[False, False]), ValueError, "at least one"),
+    (choose("linear", ROWS, available=["tea", "coffee"]), TypeError, "true or false"),
+    (choose("linear", ROWS, available={0: True}), ValueError, "says nothing of the action 1"),
+    (choose("linear", NAMED, available="tea"), TypeError, "'tea'"),
+    (choose("linear", NAMED, available=["milk"]), ValueError, "'milk', which is not on offer"),
+    (
+        choose("linear", NAMED, available={"tea": True}),
+        ValueError,
+        "nothing of the action",
+    ),
+    (choose("linear", NAMED, available={"tea": 1, "coffee": 0}), TypeError, "true or false"),
+    (choose("linear", NAMED, available=pd.Series([True, False])), ValueError, "not on offer"),
+    (choose("arms", available=["milk"]), ValueError, "'milk'"),
+    (choose("arms", available=[]), ValueError, "at least one"),
+    # descriptions
+    (choose("words", "tea"), TypeError, "list or a mapping"),
+    (choose("words", {"tea", "coffee"}), TypeError, "order"),
+    (choose("words", np.eye(2)), TypeError, "descriptions"),
+    (choose("words", []), ValueError, "one row per action"),
+    (choose("words", [{"price": NAN}]), ValueError, "finite"),
+    (choose("words", [{"price": 1e15}]), ValueError, "below 1e"),
+    (choose("words", [{"when": object()}]), TypeError, "action.when must be text"),
+    (choose("words", ["tea", "tea"]), ValueError, "occurs twice"),
+    (choose("words", ["tea"], context=object()), TypeError, "context must be text"),
+    (choose("words", ["tea"], context={"at": b"x"}), TypeError, "context.at must be text"),
+    # several at once
+    (("linear", lambda b: b.choose_many()), ValueError, "features or the contexts"),
+    (("linear", lambda b: b.choose_many("ab")), TypeError, "must be a list"),
+    (("linear", lambda b: b.choose_many(NAMED)), TypeError, "one entry per decision"),
+    (("linear", lambda b: b.choose_many(3)), TypeError, "must be a list"),
+    (("linear", lambda b: b.choose_many(np.eye(2))), ValueError, "one row per action"),
+    (("linear", lambda b: b.choose_many([ROWS, None])), ValueError, "give the features"),
+    (("linear", lambda b: b.choose_many([ROWS, np.eye(3)])), ValueError, "got 3"),
+    (("words", lambda b: b.choose_many([["tea"]], contexts=[1, 2])), ValueError, "2 contexts"),
+    (("context", lambda b: b.choose_many(contexts={(1.0, 2.0)})), TypeError, "must be a list"),
+    (("context", lambda b: b.choose_many(contexts=[[1.0, 2.0], None])), ValueError, "context"),
+    # outcomes
+    (learn("linear", NAN), ValueError, "outcome must be finite"),
+    (learn("linear", -INF), ValueError, "outcome must be finite"),
+    (learn("linear", 1e15), ValueError, "below 1e"),
+    (learn("linear", "1"), TypeError, "number"),
+    (learn("linear", None), TypeError, "number"),
+    (learn("linear", 1j), TypeError, "number"),
+    (learn("linear", object()), TypeError, "number"),
+    (learn("linear", {"reward": 1}), TypeError, "number"),
+    (learn("linear", [1.0]), ValueError, "shape"),
+    (learn("linear", [[1.0]]), ValueError, "shape"),
+    (learn("linear", []), ValueError, "shape"),
+    (learn("linear", [[1.0], [1.0, 2.0]]), TypeError, "number"),
+    (learn("linear", np.ma.masked), ValueError, "masked"),
+    (learn("linear", pd.NA), TypeError, "number"),
+    (learn("linear", timedelta(1)), TypeError, "number"),
+    (learn("vectors", 1.0), ValueError, "shape"),
+    (learn("vectors", [1.0, 2.0, 3.0]), ValueError, "shape"),
+    (learn("vectors", [1.0, NAN]), ValueError, "finite"),
+    (learn("open", [[1.0]]), ValueError, "shape"),
+    (learn("open", []), ValueError, "shape"),
+    (learn("open", np.ma.array([1.0, 2.0], mask=[True, False])), ValueError, "masked"),
+    # ids
+    (("linear", lambda b: b.learn(0, 1.0)), TypeError, "id is text"),
+    (("linear", lambda b: b.learn(None, 1.0)), TypeError, "id is text"),
+    (("linear", lambda b: b.learn(DECIDED["linear"], 1.0)), TypeError, "id is text"),
+    (("linear", lambda b: b.learn("", 1.0)), ValueError, "not the id"),
+    (("linear", lambda b: b.learn("tea", 1.0)), ValueError, "not the id"),
+    (("linear", lambda b: b.learn(number_of(""), 1.0)), ValueError, "not the id"),
+    (("linear", lambda b: b.learn(number_of("00"), 1.0)), ValueError, "not the id"),
+    (("linear", lambda b: b.learn(number_of("٣"), 1.0)), ValueError, "not the id"),
+    (("linear", lambda b: b.learn(number_of("9" * 30), 1.0)), ValueError, "id"),
+    (("linear", lambda b: b.learn(number_of("5"), 1.0)), ValueError, "no decision"),
+    (("linear", lambda b: b.learn(DECIDED["arms"].id, 1.0)), ValueError, "belongs to"),
+    (("linear", lambda b: b.learn_many(None)), TypeError, "must be a list"),
+    (("linear", lambda b: b.learn_many(DECIDED["linear"].id)), TypeError, "must be a list"),
+    (("linear", lambda b: b.learn_many({DECIDED["linear"].id: 1.0})), TypeError, "must be a list"),
+    (("linear", lambda b: b.learn_many([DECIDED["linear"].id])), TypeError, "pairs"),
+    (("linear", lambda b: b.learn_many([(DECIDED["linear"].id,)])), TypeError, "pairs"),
+    # outcomes that never came
+    (("linear", lambda b: b.expire(-1, 0.0)), ValueError, "older_than"),
+    (("linear", lambda b: b.expire(NAN, 0.0)), ValueError, "older_than"),
+    (("linear", lambda b: b.expire("1h", 0.0)), TypeError, "older_than"),
+    (("linear", lambda b: b.expire(True, 0.0)), TypeError, "older_than"),
+    (("linear", lambda b: b.expire(None, 0.0)), TypeError, "older_than"),
+    (("linear", lambda b: b.expire(timedelta(-1), 0.0)), ValueError, "older_than"),
+    (("linear", lambda b: b.expire(1e6, NAN)), ValueError, "finite"),
+    (("linear", lambda b: b.expire(1e6, "0")), TypeError, "number"),
+    (("linear", lambda b: b.expire(1e6, [1.0, 2.0])), ValueError, "shape"),
+    # the rest
+    (("linear", lambda b: b.backup(3)), TypeError, "path"),
+    (("linear", lambda b: b.backup("")), TypeError, "path"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "word"), CALLS)
+def test_a_call_is_refused_and_nothing_is_recorded(call, error, word):
+    which, function = call
+    bandit = BANDITS[which]
+    before = bandit.summary().decisions, bandit.summary().outcomes
+    with pytest.raises(error) as raised:
+        function(bandit)
+    assert word in str(raised.value)
+    assert (bandit.summary().decisions, bandit.summary().outcomes) == before
+
+
+def opened(tmp_path, *given, **named):
+    return es.Bandit.open(tmp_path / "shop", *given, **named)
+
+
+BEGINNINGS = [
+    # agents
+    (lambda _: es.Bandit(None), TypeError, "expected an agent"),
+    (lambda _: es.Bandit("linear"), TypeError, "expected an agent"),
+    (lambda _: es.Bandit(es.Linear(2)), TypeError, "expected an agent"),
+    (lambda _: es.Bandit(es.Uniform), TypeError, "write Uniform(...)"),
+    (lambda _: es.Bandit(es.LinearBandit(2, 2)), TypeError, "expected an agent"),
+    (lambda _: es.Bandit(), TypeError, "agent"),
+    # settings
+    (lambda _: es.Bandit(LINEAR, -1), ValueError, "seed"),
+    (lambda _: es.Bandit(LINEAR, 2**32), ValueError, "seed"),
+    (lambda _: es.Bandit(LINEAR, 1.0), TypeError, "seed"),
+    (lambda _: es.Bandit(LINEAR, True), TypeError, "seed"),
+    (lambda _: es.Bandit(LINEAR, None), TypeError, "seed"),
+    (lambda _: es.Bandit(LINEAR, 0, False), TypeError, "positional"),
+    (lambda _: es.Bandit(LINEAR, normalise=1), TypeError, "normalise must be True or False"),
+    (lambda _: es.Bandit(LINEAR, normalise="no"), TypeError, "normalise must be True or False"),
+    (lambda _: es.Bandit(LINEAR, normalise=None), TypeError, "normalise must be True or False"),
+    (lambda _: es.Bandit(LINEAR, hasher=16), TypeError, "hasher must have"),
+    (lambda _: es.Bandit(LINEAR, hasher=es.Hasher), TypeError, "write Hasher(...)"),
+    (lambda _: es.Bandit(LINEAR, hasher=es.Hasher(8)), ValueError, "8 features, the agent takes 2"),
+    # names
+    (lambda _: es.Bandit(LINEAR, actions=["a"]), ValueError, "free choice of actions, but 1"),
+    (lambda _: es.Bandit(ARMS, actions=["a"]), ValueError, "2 actions, but 1 are named"),
+    (lambda _: es.Bandit(ARMS, actions="ab"), TypeError, "must be a list"),
+    (lambda _: es.Bandit(ARMS, actions=2), TypeError, "must be a list"),
+    (lambda _: es.Bandit(ARMS, actions={"a", "b"}), TypeError, "a set has no order"),
+    (lambda _: es.Bandit(ARMS, actions=frozenset("ab")), TypeError, "a set has no order"),
+    (lambda _: es.Bandit(ARMS, actions={"a": 1, "b": 2}), TypeError, "must be a list"),
+    (lambda _: es.Bandit(ARMS, actions=["a", "a"]), ValueError, "'a' occurs twice"),
+    (lambda _: es.Bandit(ARMS, actions=[1, True]), ValueError, "occurs twice"),
+    (lambda _: es.Bandit(ARMS, actions=["a", None]), TypeError, "text or a number"),
+    (lambda _: es.Bandit(ARMS, actions=[("a",), ("b",)]), TypeError, "text or a number"),
+    (lambda _: es.Bandit(ARMS, actions=[0.0, NAN]), ValueError, "finite"),
+    (lambda _: es.Bandit(ARMS, actions=[b"a", b"b"]), TypeError, "text or a number"),
+    # folders
+    (lambda _: es.Bandit.open("", LINEAR), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.open(None, LINEAR), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.open(3, LINEAR), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.open(b"shop", LINEAR), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.open(LINEAR, "shop"), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.migrate(None, LINEAR), TypeError, "path of a folder"),
+    (lambda tmp: es.Bandit.migrate(tmp / "no", LINEAR), FileNotFoundError, "no ledger"),
+    (lambda tmp: opened(tmp, LINEAR, snapshot_every=0), ValueError, "snapshot_every"),
+    (lambda tmp: opened(tmp, LINEAR, snapshot_every=1.5), TypeError, "snapshot_every"),
+    (lambda tmp: opened(tmp, LINEAR, snapshot_every=None), TypeError, "snapshot_every"),
+    (lambda tmp: opened(tmp, es.Linear(2)), TypeError, "expected an agent"),
+    (lambda tmp: opened(tmp, LINEAR, -1), ValueError, "seed"),
+    # descriptions
+    (lambda _: es.Hasher(0), ValueError, "width"),
+    (lambda _: es.Hasher(-1), ValueError, "width"),
+    (lambda _: es.Hasher(2.5), TypeError, "width"),
+    (lambda _: es.Hasher(True), TypeError, "width"),
+    (lambda _: es.Hasher("16"), TypeError, "width"),
+    (lambda _: es.Hasher(2**31), ValueError, "width"),
+    (lambda _: es.Hasher(16, interactions=1), TypeError, "interactions must be True or False"),
+    (lambda _: es.Hasher(16, "no"), TypeError, "interactions must be True or False"),
+    (lambda _: es.Hasher(16)("tea"), TypeError, "list of descriptions"),
+    (lambda _: es.Hasher(16)({"tea": {}}), TypeError, "list of descriptions"),
+    (lambda _: es.Hasher(16)({"tea"}), TypeError, "list of descriptions"),
+    (lambda _: es.Hasher(16)(None), TypeError, "list of descriptions"),
+    (lambda _: es.Hasher(16)(3), TypeError, "list of descriptions"),
+    (lambda _: es.Hasher(16)([{"x": INF}]), ValueError, "action.x must be finite"),
+    (lambda _: es.Hasher(16)([{"x": 1j}]), TypeError, "action.x must be text"),
+    (lambda _: es.Hasher(16)([np.ones(2)]), TypeError, "action must be text"),
+    (lambda _: es.Hasher(16)(["tea"], {"x": object()}), TypeError, "context.x must be text"),
+    # decisions are what they are
+    (lambda _: es.Decision("id"), TypeError, "index"),
+    (lambda _: setattr(DECIDED["arms"], "index", 1), AttributeError, "index"),
+]
+
+
+@pytest.mark.parametrize(("begin", "error", "word"), BEGINNINGS)
+def test_what_cannot_be_begun_is_refused_and_leaves_no_trace(begin, error, word, tmp_path):
+    with pytest.raises(error) as raised:
+        begin(tmp_path)
+    assert word in str(raised.value)
+    assert list(tmp_path.iterdir()) == []

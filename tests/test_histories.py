@@ -1,0 +1,104 @@
+"""What a network keeps: a window of the newest, or a fair sample of all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reference import learn, regression
+
+import ensemble_sampling as es
+
+
+def line(key):
+    """A linear model of one feature with a prior of N(0, 1)."""
+    return es.MLP([jax.random.normal(key, (1,))])
+
+
+def kept(capacity: int, x: float, history: es.Window | es.Reservoir) -> es.Network:
+    """`line` on whole batches; with rows of size x in every slot a step solves the quadratic."""
+    rate = 0.5 / (x**2 + 1 / capacity)
+    return es.Network(line, 1, capacity, batch=None, steps=8, learning_rate=rate, history=history)
+
+
+def alternating(n: int, x: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return np.zeros(n, int), x * rng.choice([-1, 1], (n, 1)), rng.normal(size=n)
+
+
+def test_a_window_keeps_the_newest_and_weighs_the_prior_against_them():
+    """Members after ten observations are the minimisers on the last four."""
+    i, x, y = alternating(10, 0.5)
+    ensemble = es.Ensemble(kept(4, 0.5, es.Window()), 3)
+    start, (held, end) = learn(ensemble, jax.random.key(0), i, x, y)
+    np.testing.assert_allclose(np.sort(held.outcomes), np.sort(y[-4:]), rtol=1e-6)
+    assert int(held.seen) == 10
+    for m in range(3):
+        targets = np.asarray(held.outcomes) + np.asarray(end.noise.shift[m])
+        want, _ = regression(held.features, targets, 1.0, start[1].model.weights[0][m], np.eye(1))
+        np.testing.assert_allclose(end.model.weights[0][m], want, atol=1e-5)
+
+
+def test_a_reservoir_is_a_uniform_sample_of_all():
+    reservoir = es.Reservoir()
+    capacity, periods, runs = 5, 40, 4000
+
+    def run(key):
+        def put(slots, t):
+            slot, keep = reservoir.slot(jax.random.fold_in(key, t), t, capacity)
+            return slots.at[slot].set(jnp.where(keep, t, slots[slot])), None
+
+        return jax.lax.scan(put, jnp.zeros(capacity, int), jnp.arange(periods))[0]
+
+    held = jax.vmap(run)(jax.random.split(jax.random.key(0), runs))
+    share = np.bincount(np.asarray(held).ravel(), minlength=periods) / runs
+    # Each observation is kept with chance 5/40; five standard errors of a binomial share.
+    assert np.abs(share - capacity / periods).max() < 5 * np.sqrt(0.125 * 0.875 / runs)
+
+
+@pytest.mark.parametrize("x", [0.03, 1.0], ids=["weak data", "strong data"])
+@pytest.mark.parametrize("n", [10, 40, 1000])
+def test_members_over_a_reservoir_are_the_posterior_of_the_ten_held_rows(n, x):
+    """Every one is the minimiser on what is held, and together they have the posterior's spread,
+    within five standard errors; so they are never less certain than the prior."""
+    members = 2000
+    learner = kept(10, x, es.Reservoir())
+    start, (held, end) = learn(es.Ensemble(learner, members), jax.random.key(1), *alternating(n, x))
+    rows = np.asarray(held.features, np.float64)
+    theta = np.asarray(end.model.weights[0], np.float64)
+    for m in range(5):
+        y = np.asarray(held.outcomes) + np.asarray(end.noise.shift[m], np.float64)
+        want, cov = regression(rows, y, 1.0, start[1].model.weights[0][m], np.eye(1))
+        np.testing.assert_allclose(theta[m], want, atol=1e-4)
+        assert theta.var() == pytest.approx(cov[0, 0], rel=5 * np.sqrt(2 / members))
+    assert theta.var() < 1 + 5 * np.sqrt(2 / members)
+
+
+def test_bootstrap_members_over_a_reservoir_are_minimisers_on_the_held_rows():
+    learner = kept(10, 0.5, es.Reservoir())
+    ensemble = es.Ensemble(learner, 6, es.Poisson())
+    start, (held, end) = learn(ensemble, jax.random.key(1), *alternating(200, 0.5))
+    for m in range(6):
+        prior, weights = start[1].model.weights[0][m], end.noise.weight[m]
+        want, _ = regression(held.features, held.outcomes, 1.0, prior, np.eye(1), weights)
+        np.testing.assert_allclose(end.model.weights[0][m], want, atol=1e-4)
+    assert len(np.unique(end.noise.weight)) > 2
+
+
+@pytest.mark.parametrize("x", [0.03, 1.0], ids=["weak data", "strong data"])
+def test_a_thinned_ensemble_is_as_far_from_the_truth_as_it_thinks(x):
+    """Squared surprise over 1,000 truths after 200 observations of which 10 are held: 1, within
+    five standard errors of a mean of squared normals. Rows that count n / h times give 20."""
+    truths, members, n = 1000, 20, 200
+    ensemble = es.Ensemble(kept(10, x, es.Reservoir()), members)
+
+    def surprise(key):
+        truth_key, noise_key, learn_key = jax.random.split(key, 3)
+        truth, rows = jax.random.normal(truth_key), jnp.full((n, 1), x)
+        y = x * truth + jax.random.normal(noise_key, (n,))
+        _, (_, end) = learn(ensemble, learn_key, jnp.zeros(n, int), rows, y)
+        variance = 1 / (1 + 10 * x**2)
+        center = end.model.weights[0].mean()
+        return (truth - center) ** 2 / (variance * (1 + 1 / members))
+
+    squared = np.asarray(jax.vmap(surprise)(jax.random.split(jax.random.key(0), truths)))
+    assert squared.mean() == pytest.approx(1, abs=5 * np.sqrt(2 / truths))

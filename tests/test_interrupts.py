@@ -1,0 +1,201 @@
+"""An interrupt (Ctrl-C, a timeout's exception) at any moment leaves a bandit that works."""
+
+import contextlib
+import random
+import shutil
+import signal
+import sys
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.decide import copies, format, ledger, summary
+from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
+from ensemble_sampling.decide.summary import summarize
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
+OFFER = np.random.default_rng(0).normal(size=(5, 2))
+TRACED = {module.__file__ for module in (ledger, format, copies, summary, contextlib)}
+
+
+def interrupt_at(step, call):
+    """Interrupt a call at its nth step inside the ledger; False if it has fewer."""
+    seen, former = 0, sys.gettrace()
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if frame.f_code.co_filename not in TRACED:
+            return None
+        frame.f_trace_opcodes = True
+        seen += event == "opcode"
+        if seen == step:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(former)
+    return False
+
+
+def decided(number):
+    features = np.array([number, 0.5], np.float32)
+    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+
+
+def outcome(book, number):
+    found = book.decision(number)
+    assert found is not None
+    return found.outcome
+
+
+def observed(number):
+    return Observed(number, float(number), float(number))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_interrupted_at_any_step_a_write_is_whole_or_absent(tmp_path, where, rows):
+    book = Ledger(None if where == "memory" else tmp_path)
+    stride = 1 if where == "memory" else 5  # a disk is slow
+    for step in range(1, 5000, stride):
+        book.check()
+        first = book.decisions
+        numbers = range(first, first + rows)
+        cut = interrupt_at(step, lambda n=numbers: book.add_decisions([decided(i) for i in n]))
+        book.check()
+        assert book.decisions in ((first, first + rows) if cut else (first + rows,))
+        book.add_decisions([decided(i) for i in range(book.decisions, first + rows)])
+        learned = book.outcomes
+        again = interrupt_at(step, lambda n=numbers: book.add_outcomes([observed(i) for i in n]))
+        book.check()
+        assert book.outcomes in ((learned, learned + rows) if again else (learned + rows,))
+        if book.outcomes == learned:
+            assert outcome(book, first) is None
+            book.add_outcomes([observed(i) for i in numbers])
+        assert outcome(book, first) == first
+        if not cut and not again:
+            break
+    else:
+        raise AssertionError("a write never got through")
+    assert step > 100
+    table = book.table()  # checks that no row is missing
+    assert table["outcome"] == [float(number) for number in range(book.decisions)]
+    assert [row.number for row in book.learned(after=0)] == list(range(book.decisions))
+    book.close()
+
+
+def test_a_reading_interrupted_at_any_step_writes_what_was_waiting_just_once():
+    """In memory rows are written when something is read."""
+    book = Ledger(None)
+    for step in range(1, 5000):
+        first = book.decisions
+        book.add_decisions([decided(first), decided(first + 1)])
+        if not interrupt_at(step, lambda: book.pending(before=1e12)):
+            break
+        assert book.pending(before=1e12) == list(range(first + 2))
+    assert step > 50
+    assert len(book.table()["id"]) == book.decisions == 2 * step
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_interrupted_readings_and_backups_leave_the_ledger_as_it_was(tmp_path, where):
+    book = Ledger(None if where == "memory" else tmp_path / "shop")
+    book.add_decisions([decided(number) for number in range(3)])
+    book.add_outcomes([observed(0), observed(2)])
+    before = book.table()
+    for step in (*range(1, 200, 7), *range(200, 10**6, 61)):
+        target = tmp_path / f"backup-{step}"
+        calls = [lambda to=target: book.backup(to), lambda: summarize(book), book.table]
+        cut = [interrupt_at(step, call) for call in calls]
+        book.check()
+        assert book.table() == before
+        book.add_decisions([])
+        if target.exists():  # whole, if it is there at all
+            copy = Ledger(target, write=False)
+            assert copy.table() == before
+            copy.close()
+            shutil.rmtree(target)
+        if not any(cut):
+            break
+    book.add_decisions([decided(3)])
+    assert book.pending(before=1e12) == [1, 3]
+    book.close()
+
+
+class Alarm:
+    """Raises KeyboardInterrupt in a call, so many seconds after it began."""
+
+    def __init__(self):
+        self.armed = False
+
+    def __call__(self, *_):
+        if self.armed:
+            raise KeyboardInterrupt
+
+    def during(self, delay, call):
+        """What the call gave, or None."""
+        try:
+            self.armed = True
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            given = call()
+            self.armed = False
+            return given
+        except KeyboardInterrupt:
+            return None
+        finally:
+            self.armed = False
+
+
+@pytest.fixture
+def alarm():
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals are for the main thread")
+    alarm = Alarm()
+    former = signal.signal(signal.SIGALRM, alarm)
+    yield alarm
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in JAX's own
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_interrupts_at_random_moments_never_wedge_a_bandit(tmp_path, alarm, where):
+    def opened():
+        return es.Bandit(AGENT) if where == "memory" else es.Bandit.open(tmp_path, AGENT)
+
+    bandit, dice, known = opened(), random.Random(0), {}
+    for _ in range(20):  # compiled, and past the first rescalings
+        known[bandit.choose(OFFER).id] = None
+    began = time.perf_counter()
+    for id in known:
+        bandit.learn(id, 1.0)
+        known[id] = 1.0
+    usual = (time.perf_counter() - began) / len(known)
+    for number in range(300):
+        value, most = float(number), usual * dice.choice([0.1, 1.5])
+        chosen = alarm.during(dice.uniform(1e-6, most), lambda: bandit.choose(OFFER))
+        if chosen is not None:
+            assert chosen.id not in known
+            known[chosen.id] = None
+        decision = bandit.choose(OFFER)  # works, whatever happened
+        assert decision.id not in known
+        known[decision.id] = value
+        alarm.during(dice.uniform(1e-6, most), lambda i=decision.id, y=value: bandit.learn(i, y))
+        bandit.learn(decision.id, value)
+    log, state = bandit.log(), bandit.state
+    assert len(set(log["id"])) == len(log["id"])
+    recorded = dict(zip(log["id"], log["outcome"], strict=True))
+    assert all(recorded[id] == outcome for id, outcome in known.items())
+    assert all(recorded[id] is None for id in recorded.keys() - known.keys())
+    bandit._state = None
+    assert jax.tree.all(jax.tree.map(np.array_equal, bandit.state, state))  # replay agrees
+    bandit.close()
