@@ -8,7 +8,8 @@ import numpy as np
 from jax import Array
 
 import ensemble_sampling as es
-from ensemble_sampling.learners.linear import Evidence, Sum
+from ensemble_sampling.learners.arms import Evidence
+from ensemble_sampling.learners.sums import Sum
 
 
 def regression(x, y, noise_std, mean, cov, weights=None) -> tuple[np.ndarray, np.ndarray]:
@@ -24,12 +25,19 @@ def regression(x, y, noise_std, mean, cov, weights=None) -> tuple[np.ndarray, np
     return np.linalg.solve(precision, target), np.linalg.inv(precision)
 
 
-def thetas(belief: Any) -> np.ndarray:
-    """The model or models of a linear belief, in float64."""
-    shared, models = belief
-    if isinstance(shared, Evidence):  # members are kept as distances to the mean they share
-        return exact(shared.mean) + np.asarray(models, np.float64)
-    return np.asarray(models.value, np.float64)
+def thetas(learner: Any, belief: Any) -> np.ndarray:
+    """The model or models of a linear belief whose noise was told, in float64.
+
+    Members are kept as distances to the mean they share, in units of the noise.
+    """
+    shared, members = belief
+    away = np.asarray(members, np.float64) if isinstance(shared, Evidence) else exact(members)
+    return exact(shared.mean) + told_noise(learner) * away
+
+
+def told_noise(learner: Any) -> float:
+    """The `noise_std` of a linear learner, or of that of every action."""
+    return learner.learner.noise_std if isinstance(learner, es.PerAction) else learner.noise_std
 
 
 def exact(total: Sum) -> np.ndarray:
@@ -41,9 +49,9 @@ def covariance(learner: Any, belief: Any) -> np.ndarray:
     """Sigma_t of a linear belief (one per member where members weigh the data differently)."""
     shared = belief[0]
     if isinstance(shared, Evidence):
-        variance = learner.noise_std**2 / exact(shared.pulls)
+        variance = told_noise(learner) ** 2 / exact(shared.pulls)
         return variance[..., None] * np.eye(variance.shape[-1])
-    root = np.asarray(shared.value, np.float64)
+    root = told_noise(learner) * exact(shared.root)
     return root @ np.swapaxes(root, -1, -2)
 
 

@@ -284,6 +284,17 @@ def test_agents_say_what_their_learners_know_of_actions_and_rewards():
     assert [fact(es.Uniform(), name) for name in ("arms", "dim", "reward")] == [None] * 3
 
 
+def test_agents_check_outcomes_as_their_learners_do():
+    class Picky(es.Linear):
+        def check_outcome(self, outcome):
+            raise ValueError(f"not {outcome}")
+
+    for make in (partial(es.EnsembleSampling, members=2), es.Greedy, exact, epsilon):
+        with pytest.raises(ValueError, match="not 3"):
+            fact(make(Picky(2)), "check_outcome")(3)
+        assert fact(make(es.Linear(2)), "check_outcome")(3) is None
+
+
 def exact(learner):
     return es.ThompsonSampling(es.Exact(learner))
 

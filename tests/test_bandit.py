@@ -651,7 +651,7 @@ def test_an_interrupt_at_any_line_loses_nothing_and_teaches_nothing_twice(
 
 
 FORKED = """
-import os, signal, sys
+import os, signal, sys, threading
 import jax, numpy as np
 jax.config.update("jax_cpu_enable_async_dispatch", sys.argv[2] == "async")
 import ensemble_sampling as es
@@ -659,7 +659,16 @@ import ensemble_sampling as es
 agent = es.EnsembleSampling(es.Linear(2), members=3)
 bandits = [es.Bandit(agent), es.Bandit.open(sys.argv[1], agent)]
 decisions = [bandit.choose(np.eye(2)) for bandit in bandits]
-child = os.fork()
+held, over = threading.Event(), threading.Event()
+
+def busy():
+    with bandits[0]._mutex, bandits[1]._mutex:
+        held.set()
+        over.wait()
+
+threading.Thread(target=busy).start()
+held.wait()
+child = os.fork()  # while another thread is at work
 if child == 0:
     signal.alarm(60)  # rather than hang
     for bandit, decision in zip(bandits, decisions):
@@ -679,6 +688,7 @@ if child == 0:
                 os._exit(1)
         bandit.close()
     os._exit(0)
+over.set()
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 for bandit, decision in zip(bandits, decisions):
     assert bandit.learn(decision.id, 1.0)
@@ -786,7 +796,9 @@ def test_replay_is_exact_after_a_migration_to_float64(tmp_path):
         play(bandit, OFFERS[:3])
     with jax.enable_x64(True):
         bandit = es.Bandit.migrate(tmp_path, AGENT)
-        decisions = play(bandit, OFFERS[3:8])
+        decisions = bandit.choose_many(OFFERS[3:20])
+        assert any(d.probability * 6 % 3 for d in decisions)  # sixths, which are rounded
+        bandit.learn_many([(d.id, 0.1 * n) for n, d in enumerate(decisions)])
         live = bandit.state
         assert live.belief[0].value.dtype == np.float64
         log = bandit.log()

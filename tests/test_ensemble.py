@@ -45,7 +45,7 @@ def test_a_large_ensemble_matches_the_posterior_of_a_fixed_action_sequence(pertu
     learner, mean, cov, data = fixed_sequence()
     ensemble = es.Ensemble(learner, members, perturbation, inflation)
     _, belief = learn(ensemble, jax.random.key(0), *data)
-    white = whitened(thetas(belief), mean, inflation**2 * cov)
+    white = whitened(thetas(learner, belief), mean, inflation**2 * cov)
     assert np.abs(white.mean(axis=0)).max() < 5 / np.sqrt(members)
     second = white.T @ white / members
     assert np.abs(second - np.diag(np.diag(second))).max() < 5 / np.sqrt(members)
@@ -60,8 +60,10 @@ def test_members_are_normal_and_independent_of_each_other():
     ensembles = 20_000
     learner, mean, cov, data = fixed_sequence()
     ensemble, keys = es.Ensemble(learner, 4), jax.random.split(jax.random.key(1), ensembles)
-    models = jax.jit(jax.vmap(lambda key: learn(ensemble, key, *data)[1][1].value))(keys)
-    white = whitened(np.asarray(models, np.float64).reshape(-1, DIM), mean, cov)
+    ends = jax.jit(jax.vmap(lambda key: learn(ensemble, key, *data)[1]))(keys)
+    shared, members = ends
+    one = jax.tree.map(lambda leaf: leaf[0], shared)  # what members share is the same for all
+    white = whitened(thetas(learner, (one, members)).reshape(-1, DIM), mean, cov)
     flat = white.reshape(ensembles, 4 * DIM)
     different = np.kron(~np.eye(4, dtype=bool), np.ones((DIM, DIM), bool))
     assert np.abs(flat.T @ flat / ensembles)[different].max() < 5 / np.sqrt(ensembles)
@@ -70,7 +72,9 @@ def test_members_are_normal_and_independent_of_each_other():
     assert np.abs((flat**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / ensembles)
 
 
-@pytest.mark.parametrize("learner", [es.IndependentArms(4), es.Linear(4)], ids=["arms", "linear"])
+@pytest.mark.parametrize(
+    "learner", [es.IndependentArms(4, 1.0), es.Linear(4, 1.0)], ids=["arms", "linear"]
+)
 def test_with_coupled_noise_the_order_of_the_same_counts_does_not_matter(learner, float64):
     """The order lemma: outcome and noise belong to (arm, n-th pull), as in a coupled run."""
     rng, periods = np.random.default_rng(0), 40
@@ -83,18 +87,19 @@ def test_with_coupled_noise_the_order_of_the_same_counts_does_not_matter(learner
         pulls = np.array([(indices[:t] == i).sum() for t, i in enumerate(indices)])
         keys = jax.vmap(lambda n: jax.random.fold_in(key, n))(indices * periods + pulls)
         seen = (indices, jnp.eye(4)[indices], jnp.asarray(outcomes[indices, pulls]))
-        ends.append(thetas(jax.jit(updates)(ensemble, start, keys, *seen)))
-    assert np.abs(ends[0] - thetas(start)).max() > 0.1
+        ends.append(thetas(learner, jax.jit(updates)(ensemble, start, keys, *seen)))
+    assert np.abs(ends[0] - thetas(learner, start)).max() > 0.1
     np.testing.assert_allclose(ends[1], ends[0], rtol=0, atol=1e-9)
     np.testing.assert_allclose(ends[2], ends[0], rtol=0, atol=1e-9)
 
 
 def test_uncoupled_noise_depends_on_the_order():
-    ensemble, key = es.Ensemble(es.IndependentArms(2), 5), jax.random.key(0)
+    learner, key = es.IndependentArms(2, 1.0), jax.random.key(0)
+    ensemble = es.Ensemble(learner, 5)
     one, two = (
         learn(ensemble, key, np.array(i), np.eye(2)[i], np.ones(2))[1] for i in ([0, 1], [1, 0])
     )
-    assert np.abs(thetas(one) - thetas(two)).max() > 0.1
+    assert np.abs(thetas(learner, one) - thetas(learner, two)).max() > 0.1
 
 
 def draws(perturbation, inflation=1.0, n=100_000) -> Any:
@@ -140,7 +145,7 @@ def test_no_perturbation_leaves_only_the_priors_spread():
     ensemble = es.Ensemble(learner, 50, es.Unperturbed())
     _, belief = learn(ensemble, jax.random.key(0), *data)
     assert draws(es.Unperturbed()) == [None, None]
-    inside = np.cov(whitened(thetas(belief), mean, cov).T)
+    inside = np.cov(whitened(thetas(learner, belief), mean, cov).T)
     assert np.linalg.eigvalsh(inside)[-1] < 1  # narrower than the posterior
 
 
@@ -206,9 +211,10 @@ def test_members_start_at_draws_of_their_own_and_batches_have_a_key_other_than_t
 
 def test_a_member_is_chosen_uniformly():
     """Of n choices each of M members gets n / M, with a standard deviation below sqrt(n / M)."""
-    ensemble, n = es.Ensemble(es.IndependentArms(1), 5), 10_000
+    learner, n = es.IndependentArms(1, 1.0), 10_000
+    ensemble = es.Ensemble(learner, 5)
     belief = ensemble.init(jax.random.key(0))
-    mine = np.asarray(thetas(belief))[:, 0]
+    mine = thetas(learner, belief)[:, 0]
     keys = jax.random.split(jax.random.key(1), n)
     sampled = jax.vmap(lambda key: ensemble.sample(key, belief)(jnp.ones((1, 1))))(keys)
     counts = [np.isclose(sampled[:, 0], m, rtol=1e-5).sum() for m in mine]

@@ -45,11 +45,11 @@ def check_members(kind, perturbation, tolerance):
         key = jax.random.key(seed)
         start, end, shifts, weights = learn_with_noise(ensemble, key, indices, x, y)
         condition = np.linalg.cond(cov @ (np.linalg.inv(cov) + x.T @ x / learner.noise_std**2))
-        for m, theta0 in enumerate(thetas(start)):
+        for m, theta0 in enumerate(thetas(learner, start)):
             seen = y + learner.noise_std * np.asarray(shifts, np.float64)[:, m]
             want, _ = regression(x, seen, learner.noise_std, theta0, cov, weights[:, m])
             atol = tolerance * np.sqrt(condition) * (1 + np.abs([want, theta0]).max())
-            np.testing.assert_allclose(thetas(end)[m], want, rtol=0, atol=atol)
+            np.testing.assert_allclose(thetas(learner, end)[m], want, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_exact_is_batch_bayesian_regression(kind, float64):
         want_mean, want_cov = regression(x, y, learner.noise_std, mean, cov)
         _, belief = learn(es.Exact(learner), jax.random.key(0), indices, x, y)
         scale = 1 + np.abs([want_mean, mean]).max()
-        np.testing.assert_allclose(thetas(belief), want_mean, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(thetas(learner, belief), want_mean, rtol=0, atol=1e-9 * scale)
         have_cov = covariance(learner, belief)
         np.testing.assert_allclose(have_cov, want_cov, rtol=0, atol=1e-9 * np.abs(cov).max())
 
@@ -100,7 +100,7 @@ def test_independent_arms_are_a_linear_model_with_one_feature_per_arm(float64):
         learn(es.Ensemble(learner, 6), jax.random.key(0), indices, np.eye(arms)[indices], y)[1]
         for learner in learners
     )
-    np.testing.assert_allclose(thetas(one), thetas(two), atol=1e-12)
+    np.testing.assert_allclose(*map(thetas, learners, (one, two)), atol=1e-12)
 
 
 @pytest.mark.parametrize("noise_std", [1.0, 1e-2], ids=["variance 1", "variance 1e-4"])
@@ -117,7 +117,7 @@ def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, j
     y = (x @ rng.normal(size=dim) + noise_std * rng.normal(size=periods)).astype(np.float32)
     learner = es.Linear(dim, noise_std)
     _, belief = learn(es.Exact(learner), jax.random.key(0), np.zeros(periods, np.int32), x, y)
-    have_mean, have_cov = thetas(belief), covariance(learner, belief)
+    have_mean, have_cov = thetas(learner, belief), covariance(learner, belief)
     want_mean, want_cov = regression(x, y, noise_std, np.zeros(dim), np.eye(dim))
 
     assert (have_cov == have_cov.T).all()
@@ -138,9 +138,9 @@ MILLION = 1_000_000
 @pytest.mark.parametrize(
     "learner",
     [
-        es.IndependentArms(2, prior_mean=5.0),
-        es.Linear(1, prior_mean=5.0),
-        es.PerAction(es.Linear(1, prior_mean=5.0), 2),
+        es.IndependentArms(2, 1.0, prior_mean=5.0),
+        es.Linear(1, 1.0, prior_mean=5.0),
+        es.PerAction(es.Linear(1, 1.0, prior_mean=5.0), 2),
     ],
     ids=lambda learner: type(learner).__name__,
 )
@@ -155,7 +155,7 @@ def test_a_million_float32_outcomes_around_1000_leave_every_member_where_float64
     targets = y.astype(np.float64)[:, None] + np.asarray(shift, np.float64)
 
     def first(belief):
-        return thetas(belief).reshape(members, -1)[:, 0]
+        return thetas(learner, belief).reshape(members, -1)[:, 0]
 
     want = (first(start) + targets.sum(axis=0)) / (1 + MILLION)
     width = 1 / np.sqrt(1 + MILLION)
@@ -165,7 +165,7 @@ def test_a_million_float32_outcomes_around_1000_leave_every_member_where_float64
 
 
 def test_pulls_are_counted_beyond_what_float32_counts():
-    learner = es.IndependentArms(2)
+    learner = es.IndependentArms(2, 1.0)
     shared, member = learner.init(jax.random.key(0))
     many = shared.pulls._replace(value=shared.pulls.value.at[1].set(2.0**24))
     start = (shared._replace(pulls=many), member)
@@ -187,10 +187,10 @@ def test_every_entry_of_a_vector_outcome_has_the_given_prior_mean_and_its_own_re
     learner = es.Linear(3, 0.6, mean, prior_cov=cov, outcomes=2, reward=jnp.sum)
     x, y = rng.normal(size=(7, 3)), rng.normal(size=(7, 2))
     start, end = learn(es.Exact(learner), jax.random.key(0), np.zeros(7, int), x, y)
-    np.testing.assert_allclose(start[1].value, np.stack([mean, mean], axis=1), rtol=1e-12)
+    np.testing.assert_allclose(thetas(learner, start), np.stack([mean, mean], axis=1), rtol=1e-12)
     for entry in range(2):
         want, _ = regression(x, y[:, entry], 0.6, mean, cov)
-        np.testing.assert_allclose(np.asarray(end[1].value)[:, entry], want, atol=1e-10)
+        np.testing.assert_allclose(thetas(learner, end)[:, entry], want, atol=1e-10)
 
 
 def test_a_linear_model_values_a_vector_by_its_reward_averaged_over_the_noise(float64):
@@ -210,7 +210,14 @@ class Huge(es.GaussianArms):
 
 @pytest.mark.parametrize(
     "learner",
-    [es.IndependentArms(3), es.Linear(3), es.PerAction(es.Linear(3), 3)],
+    [
+        es.IndependentArms(3, 1.0),
+        es.Linear(3, 1.0),
+        es.PerAction(es.Linear(3, 1.0), 3),
+        es.IndependentArms(3),
+        es.Linear(3),
+        es.PerAction(es.Linear(3), 3),
+    ],
     ids=lambda learner: type(learner).__name__,
 )
 def test_a_belief_that_is_no_longer_finite_is_noticed(learner):
@@ -228,13 +235,13 @@ def test_a_result_says_that_beliefs_were_lost():
 
 
 def test_an_update_touches_one_arm_only():
-    learner, key = es.IndependentArms(1000), jax.random.key(0)
+    learner, key = es.IndependentArms(1000, 1.0), jax.random.key(0)
     ensemble = es.Ensemble(learner, 7)
     before = ensemble.init(key)
     after = ensemble.update(key, before, es.Action(jnp.int32(3), jnp.zeros(1)), jnp.float32(2.0))
     rest = np.arange(1000) != 3
-    assert (thetas(after)[:, rest] == thetas(before)[:, rest]).all()
-    assert (thetas(after)[:, 3] != thetas(before)[:, 3]).all()
+    assert (thetas(learner, after)[:, rest] == thetas(learner, before)[:, rest]).all()
+    assert (thetas(learner, after)[:, 3] != thetas(learner, before)[:, 3]).all()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from reference import covariance, thetas
 
 import ensemble_sampling as es
 
@@ -36,7 +37,9 @@ def test_each_action_is_valued_by_its_own_model():
     shared, member = LEARNER.init(jax.random.key(0))
     context = jnp.asarray([1.0, -2.0, 0.5])
     values = LEARNER.predict(shared, member, jnp.broadcast_to(context, (ARMS, DIM)))
-    assert np.asarray(values) == pytest.approx(np.asarray(member.value @ context), rel=1e-5)
+    assert np.asarray(values) == pytest.approx(
+        thetas(LEARNER, (shared, member)) @ context, rel=1e-5
+    )
     assert len(set(np.asarray(values).tolist())) == ARMS
 
 
@@ -49,13 +52,12 @@ def test_exact_posterior_matches_least_squares_per_action():
     for x, k, y in zip(xs, arms, ys, strict=True):
         action = es.Action(jnp.asarray(k), jnp.asarray(x, float))
         belief = update(jax.random.key(0), belief, action, jnp.asarray(y, float))
-    root, mean = belief
     for k in range(ARMS):
         x, y = xs[arms == k], ys[arms == k]
         precision = np.eye(DIM) + x.T @ x / 0.25
-        assert np.allclose(mean.value[k], np.linalg.solve(precision, x.T @ y / 0.25), atol=1e-4)
-        covariance = root.value[k] @ root.value[k].T
-        assert np.allclose(covariance, np.linalg.inv(precision), atol=1e-5)
+        want = np.linalg.solve(precision, x.T @ y / 0.25)
+        assert np.allclose(thetas(LEARNER, belief)[k], want, atol=1e-4)
+        assert np.allclose(covariance(LEARNER, belief)[k], np.linalg.inv(precision), atol=1e-5)
 
 
 def test_actions_models_are_drawn_independently_of_each_other():

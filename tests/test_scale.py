@@ -259,3 +259,18 @@ def test_normalising_costs_no_regret_where_it_is_not_needed():
     # Four standard errors of the difference; and that must mean something.
     assert more.mean() < 4 * more.std() / np.sqrt(12)
     assert regret[:, 0].mean() < 1.5 * regret[:, 1].mean()
+
+
+def test_what_a_snapshot_knows_is_not_learned_again(tmp_path, monkeypatch):
+    rows, outcomes = rows_with_newcomers(24), np.sin(np.arange(24))
+    with es.Bandit.open(tmp_path, EXACT) as bandit:
+        taught(bandit, rows[:20], outcomes[:20])
+    bandit = es.Bandit.open(tmp_path, EXACT)
+    taught(bandit, rows[20:], outcomes[20:])
+    live = bandit.state
+    bandit._ledger.close()  # as if killed: the snapshot is of 20 outcomes
+    apply, learned = es.Bandit._apply, []
+    monkeypatch.setattr(es.Bandit, "_apply", lambda *a: learned.append(1) or apply(*a))
+    with es.Bandit.open(tmp_path, EXACT) as again:
+        assert len(learned) == 4
+        assert equal(again.state, live)

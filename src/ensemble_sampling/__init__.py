@@ -21,12 +21,16 @@ from .environments import (
     NetworkBandit,
     NeuronBandit,
 )
+from .learners.arms import IndependentArms
+from .learners.blend import Blend
 from .learners.histories import Reservoir, Window
-from .learners.linear import IndependentArms, Linear
+from .learners.linear import Linear
 from .learners.losses import CrossEntropy, SquaredError
 from .learners.network import Network
 from .learners.per_action import PerAction
+from .learners.random_features import RandomFeatures, Waves
 from .networks import MLP, GaussianMLP, published_gradient, true_gradient
+from .persistent import Persistent
 from .posteriors.dropout import Dropout
 from .posteriors.ensemble import (
     Bernoulli,
@@ -52,6 +56,7 @@ __all__ = [
     "Annealed",
     "Bandit",
     "Bernoulli",
+    "Blend",
     "Constant",
     "CrossEntropy",
     "Decision",
@@ -78,11 +83,13 @@ __all__ = [
     "NeuronBandit",
     "Noise",
     "PerAction",
+    "Persistent",
     "Plan",
     "Point",
     "Poisson",
     "Posterior",
     "Rademacher",
+    "RandomFeatures",
     "Reservoir",
     "Result",
     "Reward",
@@ -91,6 +98,7 @@ __all__ = [
     "ThompsonSampling",
     "Uniform",
     "Unperturbed",
+    "Waves",
     "Window",
     "diagnostics",
     "plan",

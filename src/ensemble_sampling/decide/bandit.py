@@ -21,9 +21,10 @@ from ..agents import as_agent
 from ..config import describe, differences
 from ..core import Agent, Facts, Posterior, fact
 from .copies import NAME
-from .features import LARGEST, Hasher, precision, unmasked
+from .default import Default
+from .features import LARGEST, Hasher, described, precision, unmasked
 from .ledger import Decided, Ledger, Observed
-from .offers import Offer, Offers
+from .offers import Offer, Offers, names_of
 from .programs import State, programs
 from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
@@ -60,34 +61,38 @@ class Taught(NamedTuple):
 class Bandit:
     """Chooses among actions and learns from what comes of it, whenever that comes.
 
-    `Bandit(agent)` lives in memory, `Bandit.open(folder, agent)` on disk. The state is a cache of
-    the ledger of decisions and outcomes: replaying it gives the same state bit for bit.
+    `Bandit()` lives in memory, `Bandit.open(folder)` on disk. The state is a cache of the ledger
+    of decisions and outcomes: replaying it gives the same state bit for bit.
 
-    agent: or a posterior, which means Thompson sampling over it.
-    normalise: divide every feature by its usual size (see `Scale`), as learned so far.
-    hasher: for actions and contexts described by dictionaries or text.
-    actions: the names of the actions, for agents with a fixed set of them.
+    agent: what chooses and learns; or a posterior, which means Thompson sampling over it. None is
+        the default agent, which has to be told nothing (see `Default`).
+    seed: None is 0, or that of the folder.
+    normalise: whether features are put into units of their usual size (see `Scale`), as learned so
+        far; for the default agent also around their mean.
+    hasher: for actions and contexts described by dictionaries or text; the default agent brings
+        its own where it needs one.
+    actions: the names of the actions, where there is a fixed set of them.
     """
 
     def __init__(
         self,
-        agent: Agent | Posterior,
-        seed: int = 0,
+        agent: Agent | Posterior | None = None,
+        seed: int | None = None,
         *,
         normalise: bool = True,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
     ):
-        self._setup(agent, seed, normalise, hasher, actions)
         self._ledger, self._folder, self._snapshot_every = Ledger(None), None, 0
+        self._setup(agent, seed, normalise, hasher, actions)
         self._begin(migrate=False)
 
     @classmethod
     def open(
         cls,
         folder: str | os.PathLike[str],
-        agent: Agent | Posterior,
-        seed: int = 0,
+        agent: Agent | Posterior | None = None,
+        seed: int | None = None,
         *,
         normalise: bool = True,
         hasher: Hasher | None = None,
@@ -106,8 +111,8 @@ class Bandit:
     def migrate(
         cls,
         folder: str | os.PathLike[str],
-        agent: Agent | Posterior,
-        seed: int = 0,
+        agent: Agent | Posterior | None = None,
+        seed: int | None = None,
         *,
         normalise: bool = True,
         hasher: Hasher | None = None,
@@ -137,42 +142,70 @@ class Bandit:
         return bandit
 
     def _setup(
-        self, agent: Any, seed: int, normalise: bool, hasher: Hasher | None, actions: Any
+        self,
+        agent: Any,
+        seed: int | None,
+        normalise: bool,
+        hasher: Hasher | None,
+        actions: Any,
+        recipe: Default | None = None,
     ) -> None:
-        self._agent = as_agent(agent)
-        checks.size("seed", seed, least=0, below=2**32)
-        self._normalise = checks.flag("normalise", normalise)
+        self._recipe = (recipe or Default()) if agent is None else None
+        if seed is not None:
+            checks.size("seed", seed, least=0, below=2**32)
+        self._options = (seed, checks.flag("normalise", normalise), hasher, actions)
+        self._normalise = normalise
         if hasher is not None:
             checks.part("hasher", hasher, "width", "__call__")
-        self._offers = Offers(fact(self._agent, "arms"), actions, hasher)
-        self._reward, dim = fact(self._agent, "reward"), fact(self._agent, "dim")
-        if hasher is not None and dim not in (None, hasher.width):
-            raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
-        self._width: int | None = hasher.width if hasher else dim
-        self._host = bool(fact(self._agent, "host"))
-        check = fact(self._agent, "check_outcome")
-        self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
+        self._mutex, self._pid = threading.RLock(), os.getpid()
+        self._dtype, self._width = precision(), None
+        keys = jax.random.split(jax.random.key(seed or 0, impl="threefry2x32"))
         self._start_key = keys[0]
         self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
-        self._dtype = precision()
-        self._description = describe(
+        self._state: Taught | None = None  # also while it is being changed
+        self._agent: Agent | None = None
+        if agent is not None:
+            self._adopt(as_agent(agent))
+            self._offers = Offers(fact(self._agent, "arms"), actions, hasher)
+        else:
+            names = None if actions is None else names_of(actions)
+            arms = None if names is None else len(names)
+            self._offers = Offers(arms, names, hasher, missing=True)
+        dim = self._width
+        if hasher is not None and dim not in (None, hasher.width):
+            raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
+        self._settle_width(hasher.width if hasher else None)
+
+    def _adopt(self, agent: Agent) -> None:
+        """Let the agent choose and learn from now on."""
+        self._agent, self._reward = agent, fact(agent, "reward")
+        self._width = fact(agent, "dim") if self._width is None else self._width
+        self._host = bool(fact(agent, "host"))
+        check = fact(agent, "check_outcome")
+        self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
+        self._bound, self._init, self._choose, self._learn = programs(agent)
+        self._known_outcomes: set[tuple[int, ...]] = set()
+
+    @property
+    def _description(self) -> Any:
+        """What decides every number; the default agent by what it is made of, see `Default`."""
+        seed, normalise, *_ = self._options
+        who = {"agent": self._agent} if self._recipe is None else {"default": self._recipe.settings}
+        return describe(
             {
-                "agent": self._agent,
-                "seed": seed,
-                "normalise": self._normalise,
-                "hasher": hasher,
+                **who,
+                "seed": seed or 0,
+                "normalise": normalise,
+                "hasher": self._offers.hasher,
                 "actions": self._offers.names,
                 "precision": str(self._dtype),
             }
         )
-        self._bound, self._init, self._choose, self._learn = programs(self._agent)
-        self._known_outcomes: set[tuple[int, ...]] = set()
-        self._mutex, self._pid = threading.RLock(), os.getpid()
-        self._state: Taught | None = None  # also while it is being changed
 
     def _begin(self, migrate: bool) -> None:
         recorded = self._ledger.description
+        if self._recipe is not None and recorded is not None and not migrate:
+            self._take_over(recorded)
         changed = [] if recorded is None else differences(recorded, self._description)
         if changed and not migrate:
             raise ValueError(
@@ -193,20 +226,41 @@ class Bandit:
             self._ledger.describe(self._description)
             self.save()
 
+    def _take_over(self, recorded: Any) -> None:
+        """What the folder was begun with, where it is not told otherwise."""
+        if "default" not in recorded:
+            raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
+        seed, normalise, hasher, actions = self._options
+        self._setup(
+            None,
+            recorded["seed"] if seed is None else seed,
+            normalise,
+            Hasher.recorded(recorded["hasher"]) if hasher is None else hasher,
+            recorded["actions"] if actions is None else actions,
+            Default.recorded(recorded["default"]),
+        )
+
     def _settle_width(self, width: int | None) -> None:
         """The first decisions fix the number of features, where the agent leaves it open."""
         if self._width is None and width is not None:
             self._width, self._state = width, None  # the scale's width was unknown
+        if self._agent is None and self._width is not None and self._recipe is not None:
+            hashed = self._offers.hasher is not None
+            self._adopt(self._recipe.agent(self._offers.arms, self._width, hashed))
+            self._state = None
 
     @property
     def _snapshot(self) -> Path | None:
         """Where to save the state: nowhere while its shape is open, or not one of arrays."""
-        if self._folder is None or self._host or self._width is None:
+        if self._folder is None or self._width is None or self._host:
             return None
         return self._folder / SNAPSHOT
 
     def _fresh(self) -> State:
-        scale = Scale.init(self._width) if self._normalise and self._width else None
+        if self._agent is None:
+            return State(None, ())
+        centred = self._recipe is not None and self._offers.hasher is None
+        scale = Scale.init(self._width, centred) if self._normalise and self._width else None
         return State(scale, self._init(self._bound, self._start_key))
 
     def _begun(self) -> Taught:
@@ -251,7 +305,7 @@ class Bandit:
     def _rescaled(self, now: Taught, scale: Scale, due: int) -> Taught:
         """With the scale of the first `due` outcomes: what was learned in other units is not."""
         rows = islice(self._ledger.learned(after=0), due)
-        new = Scale.of(np.stack([row.features for row in rows]))
+        new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
         if scale.agrees(new):
             return Taught(State(new, now.state.belief), now.outcomes, due)
         return Taught(State(new, self._init(self._bound, self._start_key)), 0, due)
@@ -298,6 +352,7 @@ class Bandit:
             self._ready()
             if self._width is None:
                 self._sync()
+                self._look(offers)
             # Everything is checked before anything is decided, and decided before it is recorded.
             read = [self._offers.read(*offer, self._width) for offer in offers]
             widths = {offer.table.shape[1] for offer in read}
@@ -310,7 +365,17 @@ class Bandit:
             except BaseException:
                 if open_width:  # unless it was recorded, the next offer may be another
                     self._width = self._state = None
+                    self._agent = None if self._recipe else self._agent
                 raise
+
+    def _look(self, offers: list[tuple[Any, Any, Any]]) -> None:
+        """Bring a hasher where the first offers are not numbers and nobody gave one."""
+        if self._recipe is None or self._offers.hasher is not None:
+            return
+        if any(described(features) or described(context) for features, context, _ in offers):
+            self._offers.hasher = Hasher()
+            self._ledger.describe(self._description)
+            self._settle_width(self._offers.hasher.width)
 
     def _record_choices(self, offers: list[Offer]) -> list[Decision]:
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
@@ -483,7 +548,8 @@ class Bandit:
             warnings.warn(f"could not save a snapshot: {error}", stacklevel=4)
 
     def _diverged(self) -> int:
-        return int(fact(self._agent, "diverged")(self._sync().belief))
+        belief = self._sync().belief
+        return 0 if self._agent is None else int(fact(self._agent, "diverged")(belief))
 
     def close(self) -> None:
         """Save a snapshot and let others open the folder."""

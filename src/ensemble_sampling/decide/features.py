@@ -38,6 +38,13 @@ class Hasher:
         checks.size("width", self.width, below=2**31)
         checks.flag("interactions", self.interactions)
 
+    @classmethod
+    def recorded(cls, description: Any) -> "Hasher | None":
+        """That of a folder, as `describe` wrote it."""
+        if description is None:
+            return None
+        return cls(**{name: value for name, value in description.items() if name != "type"})
+
     def __call__(self, actions: Sequence[Any], context: Any = None) -> np.ndarray:
         """Features (K, width) of actions in a context."""
         if isinstance(actions, str | bytes | Mapping) or not isinstance(actions, Sequence):
@@ -87,6 +94,13 @@ def _terms(described: Any, where: str) -> Iterator[tuple[str, float]]:
         )
 
 
+def described(given: Any) -> bool:
+    """Whether anything in it is a text or a dictionary, which only a hasher turns into numbers."""
+    if isinstance(given, str | Mapping):
+        return True
+    return isinstance(given, list | tuple) and any(described(item) for item in given)
+
+
 def unmasked(what: str, given: Any) -> Any:
     """What is given, unless some of it is masked: only its owner knows what to put there."""
     rows = (given, *given) if isinstance(given, list | tuple) else (given,)
@@ -95,8 +109,10 @@ def unmasked(what: str, given: Any) -> Any:
     return given
 
 
-def numbers(what: str, given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
-    """A table (K, d) of finite numbers in JAX's precision."""
+def numbers(
+    what: str, given: Any, names: Sequence[Any] | None = None, missing: bool = False
+) -> np.ndarray:
+    """A table (K, d) of finite numbers in JAX's precision, some of them NaN where `missing`."""
     table = given
     if type(given) is not np.ndarray or given.dtype != precision():
         table = _converted(what, given)
@@ -106,6 +122,8 @@ def numbers(what: str, given: Any, names: Sequence[Any] | None = None) -> np.nda
         raise ValueError(f"{what} must describe at least one action, got none")
     if not np.vdot(table, table) < LARGEST**2 / 2:  # quickly done; only then look at each
         for row, column in np.argwhere(~(np.abs(table) < LARGEST)):  # NaN compares false
+            if missing and np.isnan(table[row, column]):
+                continue
             where = f"row {row}" if names is None else f"action {names[row]!r}"
             raise ValueError(
                 f"{what} must be finite and below {LARGEST:g}, "

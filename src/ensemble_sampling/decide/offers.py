@@ -20,10 +20,15 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """How offers are read for one bandit: `arms` fixed actions, or None; their names, or None."""
+    """How offers are read for one bandit: `arms` fixed actions, or None; their names, or None.
 
-    def __init__(self, arms: int | None, actions: Any, hasher: Hasher | None):
-        self.arms, self.hasher = arms, hasher
+    missing: whether numbers may be missing (NaN).
+    """
+
+    def __init__(
+        self, arms: int | None, actions: Any, hasher: Hasher | None, missing: bool = False
+    ):
+        self.arms, self.hasher, self.missing = arms, hasher, missing
         self.names = None if actions is None else names_of(actions)
         if self.names is not None and len(self.names) != arms:
             has = "a free choice of actions" if arms is None else f"{arms} actions"
@@ -36,7 +41,7 @@ class Offers:
     def read(self, features: Any, context: Any, available: Any, width: int | None) -> Offer:
         """The offer in rows of `width` numbers, if that is known yet."""
         if features is not None:
-            table, names = read(features, context, self.hasher)
+            table, names = read(features, context, self.hasher, self.missing)
             if self.arms is not None:
                 table, names = self._in_order(table, names), self.names
             if self.arms not in (None, len(table)):
@@ -84,7 +89,7 @@ class Offers:
             row = np.empty(())
         if row.ndim != 1:
             raise ValueError(f"context must be one row of numbers, got {context!r}")
-        return numbers("context", row[None])
+        return numbers("context", row[None], missing=self.missing)
 
     def arm(self, number: int, chosen: int, action: Any) -> int:
         """Which of the agent's actions decision `number` chose: by its name where it has one."""
@@ -102,7 +107,9 @@ class Offers:
         return chosen
 
 
-def read(given: Any, context: Any, hasher: Hasher | None) -> tuple[np.ndarray, list[Any] | None]:
+def read(
+    given: Any, context: Any, hasher: Hasher | None, missing: bool = False
+) -> tuple[np.ndarray, list[Any] | None]:
     """(features (K, d), names or None) of actions given as an array, a data frame (whose index, if
     it has one, names them), a mapping from names, or, with a hasher, descriptions."""
     rows, names = given, None
@@ -125,7 +132,7 @@ def read(given: Any, context: Any, hasher: Hasher | None) -> tuple[np.ndarray, l
                 "context beside the features of actions needs Bandit(..., hasher=es.Hasher()); "
                 "or describe every action in its context by one row of numbers"
             )
-        return numbers("features", rows, names), names
+        return numbers("features", rows, names, missing), names
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise TypeError(
             f"with a hasher, actions are a list or a mapping of descriptions, got {given!r}"

@@ -10,6 +10,7 @@ from .features import LARGEST
 
 LAST = 1024  # outcomes after which the scale stays as it is
 MOST = LARGEST / 10  # times its usual size is all that a value can count
+FAR = 5.0  # standard deviations from its mean are all that a centred value can count
 
 
 def frozen(outcomes: int) -> int:
@@ -18,42 +19,67 @@ def frozen(outcomes: int) -> int:
 
 
 class Scale(NamedTuple):
-    """The size of every feature (d,): the root mean square of its values that are not zero.
+    """The size of every feature (d,), and where `centred` what is taken away from it first.
 
-    Features are divided by it and never shifted, so a linear model stays the same linear model in
-    other units; zero stays zero, and an indicator (0 or 1) is left exactly as it is.
+    Not centred, a size is the root mean square of the values that are not zero: a linear model
+    stays the same linear model in other units, zero stays zero, and an indicator (0 or 1) is left
+    exactly as it is. Centred, features are standardised: their mean is taken away and the size is
+    the standard deviation, so that neither unit nor origin matters; a value that is missing (NaN)
+    counts as the mean, and so does a feature that has not varied yet.
 
     Evidence and scale agree at all times: the scale is taken from the first 1, 2, 4, ..., 1024
     outcomes when there are so many, all outcomes so far are then learned anew in the new units
-    (see `Bandit._sync`), and in between it does not change. Only a feature that was zero in every
-    outcome so far, of size 0, takes the size of its first other value: no evidence involves it.
-    The scale is thus a function of the learned outcomes in their order, like all of the state.
+    (see `Bandit._sync`), and in between it does not change. Only a feature that counted as zero in
+    every outcome so far, of size 0, takes the size of its first other value: no evidence involves
+    it. The scale is thus a function of the learned outcomes in their order, like all of the state.
     """
 
     size: Array
+    mean: Array | None = None
 
     @classmethod
-    def init(cls, width: int) -> "Scale":
-        return cls(jnp.zeros(width))
+    def init(cls, width: int, centred: bool = False) -> "Scale":
+        return cls(jnp.zeros(width), jnp.zeros(width) if centred else None)
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> "Scale":
+    def of(cls, rows: np.ndarray, centred: bool = False) -> "Scale":
         """That of the features (n, d) of n outcomes."""
-        squares = np.square(rows, dtype=np.float64).sum(axis=0)
-        return cls(jnp.asarray(np.sqrt(squares / np.maximum((rows != 0).sum(axis=0), 1)), float))
+        rows = rows.astype(np.float64)
+        if not centred:
+            squares = np.square(rows).sum(axis=0)
+            size = np.sqrt(squares / np.maximum((rows != 0).sum(axis=0), 1))
+            return cls(jnp.asarray(size, float))
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        mean = np.where(there, rows, 0.0).sum(axis=0) / count
+        size = np.sqrt(np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count)
+        size = np.where(size > 1e-6 * np.abs(mean), size, 0.0)  # below that it is rounding
+        return cls(jnp.asarray(size, float), jnp.asarray(mean, float))
 
     def see(self, features: Array) -> "Scale":
         """Before one action's features (d,) are learned from: those first seen get their size."""
-        return Scale(jnp.where(self.size > 0, self.size, jnp.abs(features)))
+        if self.mean is None:
+            return Scale(jnp.where(self.size > 0, self.size, jnp.abs(features)))
+        away = jnp.abs(features - self.mean)
+        new = jnp.where(away > 1e-6 * jnp.abs(self.mean), away, 0.0)  # not for NaN either
+        return Scale(jnp.where(self.size > 0, self.size, new), self.mean)
 
     def agrees(self, other: "Scale") -> bool:
         """Whether what was learned in these units holds in the other's as well."""
         ours, theirs = np.asarray(self.size), np.asarray(other.size)
-        return bool(np.all((ours == theirs) | (ours == 0)))
+        same = ours == theirs
+        if self.mean is not None and other.mean is not None:
+            same &= np.asarray(self.mean) == np.asarray(other.mean)
+        return bool(np.all(same | (ours == 0)))
 
     def apply(self, features: Array) -> Array:
         """Features (..., d) in units of their usual size; one never seen is left as it is.
 
-        Beyond `MOST` times its usual size a value counts as that, lest its square overflow.
+        Beyond `MOST` times its usual size a value counts as that, lest its square overflow; a
+        centred one beyond `FAR`, lest one stray value outweigh all others.
         """
-        return jnp.clip(features / jnp.where(self.size > 0, self.size, 1.0), -MOST, MOST)
+        size = jnp.where(self.size > 0, self.size, 1.0)
+        if self.mean is None:
+            return jnp.clip(features / size, -MOST, MOST)
+        away = jnp.clip((features - self.mean) / size, -FAR, FAR)
+        return jnp.where((self.size > 0) & ~jnp.isnan(away), away, 0.0)

@@ -1,4 +1,4 @@
-"""Models that are linear in their features: independent arms, and a dense Gaussian prior."""
+"""A model that is linear in its features, with a dense Gaussian prior."""
 
 from typing import Any, NamedTuple
 
@@ -10,178 +10,64 @@ from jax import Array
 from .. import checks
 from ..core import Action, Key, Noise
 from ..rewards import Reward, checked
+from .scales import Seen
+from .sums import Sum, check_forgetting, wander
 
 
-class Sum(NamedTuple):
-    """A running sum with the part its last rounding lost (Kahan).
+class Known(NamedTuple):
+    """What all members of a linear model share.
 
-    After n updates a plain float32 sum is off by about sqrt(n) roundings, more than the
-    posterior's own width on long runs; with the lost part kept it is as good as float64's input.
+    root: of the covariance, in units of the noise (d, d)
+    mean: the posterior mean (d, ...)
+    ones: the same, had every outcome been 1 (d,), which centring outcomes takes away; None where
+        they are not centred
+    seen: what the scale is learned from; None where it was told
     """
 
-    value: Array
-    lost: Array
-
-    @classmethod
-    def of(cls, value: Array) -> "Sum":
-        return cls(value, jnp.zeros_like(value))
-
-    def add(self, increment: Array) -> "Sum":
-        increment = increment + self.lost
-        value = self.value + increment
-        return Sum(value, increment - (value - self.value))
-
-    def add_at(self, i: Array, increment: Array | float) -> "Sum":
-        """`increment` added to entry i; the others are not touched."""
-        one = Sum(self.value[i], self.lost[i]).add(jnp.asarray(increment))
-        return Sum(self.value.at[i].set(one.value), self.lost.at[i].set(one.lost))
-
-
-def _wander(theta: Array, mean: Any, forgetting: Any, xi: Array | float = 0.0) -> Array:
-    """How far a truth at `theta` moves until the next observation, if it forgets.
-
-    theta' = mu_0 + sqrt(g) (theta - mu_0) + sqrt(1 - g) xi with xi ~ N(0, Sigma_0): it wanders,
-    and its stationary distribution is the prior. The posterior's covariance goes from Sigma to
-    g Sigma + (1 - g) Sigma_0, towards the prior's and never beyond, and members with a xi of
-    their own stay draws from the posterior: shrunken spread is regained in full. A posterior mean
-    has no xi. At g = 1 nothing moves, not even by rounding.
-    """
-    return (jnp.sqrt(forgetting) - 1) * (theta - mean) + jnp.sqrt(1 - forgetting) * xi
-
-
-def _check_forgetting(value: Any) -> Any:
-    return value if value is None else checks.scalar("forgetting", value, above=0.0, high=1.0)
-
-
-class Evidence(NamedTuple):
-    """What all members of independent arms share: how often each was pulled, and its mean."""
-
-    pulls: Sum
+    root: Sum
     mean: Sum
-
-
-class IndependentArms(eqx.Module):
-    """One unknown mean per arm, N(prior_mean, prior_std^2), updated by index.
-
-    An arm pulled n times has posterior precision (c + n) / noise_std^2 with
-    c = (noise_std / prior_std)^2, so pull n + 1 moves its mean by 1 / (c + n + 1) of the surprise.
-    The posterior mean is shared, and a member is kept as its distance to it, which moves by the
-    same share of noise - distance: members then round in units of the posterior's width, however
-    large the outcomes are.
-
-    forgetting: a factor below 1 says that the truth drifts: with every observation, of whichever
-        arm, all arms keep that share of what was known (see `_wander`).
-    """
-
-    arms: int = eqx.field(static=True)
-    noise_std: float = 1.0
-    prior_mean: float = 0.0
-    prior_std: float = 1.0
-    forgetting: float | None = None
-    weights_shared = True
-
-    def __check_init__(self) -> None:
-        checks.size("arms", self.arms)
-        noise_std = checks.positive("noise_std", self.noise_std)
-        checks.bounded("prior_mean", self.prior_mean)
-        prior_std = checks.positive("prior_std", self.prior_std)
-        checks.positive("noise_std / prior_std", noise_std / prior_std)
-        _check_forgetting(self.forgetting)
-
-    @property
-    def drift_shape(self) -> tuple[int, ...] | None:
-        return None if self.forgetting is None else (self.arms,)
-
-    @property
-    def _prior_pulls(self) -> Any:
-        """How many pulls the prior is worth."""
-        return (self.noise_std / self.prior_std) ** 2
-
-    def init(
-        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Evidence, Array]:
-        # Strongly typed: a weak type would compile a caller's jitted update a second time.
-        pulls = jnp.full(self.arms, self._prior_pulls, float)
-        mean = jnp.full(self.arms, self.prior_mean, float)
-        distance = spread * self.prior_std * jax.random.normal(key, (self.arms,))
-        return Evidence(Sum.of(pulls), Sum.of(mean)), jnp.asarray(distance, float)
-
-    def center(self, key: Key) -> tuple[Evidence, Array]:
-        return self.init(key, 0.0)
-
-    def predict(self, shared: Evidence, member: Array, features: Array) -> Array:
-        if features.shape[0] != self.arms:
-            raise ValueError(
-                f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
-            )
-        return shared.mean.value + member
-
-    def observe(
-        self,
-        key: Key,
-        shared: Evidence,
-        member: Array,
-        action: Action,
-        outcome: Array,
-        noise: Noise,
-    ) -> tuple[Evidence, Array]:
-        if jnp.shape(outcome) != ():
-            raise ValueError(f"IndependentArms learns a single number, got {jnp.shape(outcome)}")
-        i = action.index
-        checks.index(i, self.arms)
-        weight = 1.0 if noise.weight is None else noise.weight
-        pulls = shared.pulls.add_at(i, weight)
-        share = weight / pulls.value[i]
-        surprise = outcome - shared.mean.value[i] - shared.mean.lost[i]
-        shared = Evidence(pulls, shared.mean.add_at(i, share * surprise))
-        shift = 0.0 if noise.shift is None else self.noise_std * noise.shift
-        member = member.at[i].add(share * (shift - member[i]))
-        return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
-
-    def _forget(self, shared: Evidence, member: Array, noise: Noise) -> tuple[Evidence, Array]:
-        g: Any = self.forgetting
-        # Variances mix, and pulls are their inverses.
-        fade = 1 / (g + (1 - g) * shared.pulls.value / self._prior_pulls)
-        pulls = Sum(*(fade * part for part in shared.pulls))
-        mean = shared.mean.add(_wander(shared.mean.value, self.prior_mean, g))
-        xi = 0.0 if noise.drift is None else self.prior_std * noise.drift
-        return Evidence(pulls, mean), member + _wander(member, 0.0, g, xi)
-
-    def draw(self, key: Key, shared: Evidence, member: Array) -> Array:
-        width = self.noise_std * jax.lax.rsqrt(shared.pulls.value)
-        return member + width * jax.random.normal(key, (self.arms,))
+    ones: Sum | None
+    seen: Seen | None
 
 
 class Linear(eqx.Module):
     """Rewards linear in the features, theta ~ N(prior_mean, prior_cov) (Example 1, Section 3).
 
-    The covariance is kept as a square root, Sigma = A A', and shrunk by Potter's rank-one step:
-    symmetric and positive definite by construction, O(d^2), and draws need no factorisation.
-    With v = A'x, s = noise_std^2 + v'v and gain k = A v / s, every member moves by
-    k (y + noise - x'theta) and A loses k v' / (1 + noise_std / sqrt(s)).
+    In units of the noise the covariance does not depend on how large the noise is, so a member is
+    the posterior mean, which all share, plus noise_std times a distance u of its own. The
+    covariance is kept as a square root, Sigma = noise_std^2 A A', and shrunk by Potter's rank-one
+    step: symmetric and positive definite by construction, O(d^2), and draws need no factorisation.
+    With v = A'x, s = 1 + v'v and gain k = A v / s, the mean moves by k (y - x'mean), a member by
+    k (noise - x'u), and A loses k v' / (1 + 1 / sqrt(s)).
 
-    With `outcomes` the model predicts a vector, one theta for each entry with the same prior, and
-    the known `reward` scores it.
-
-    forgetting: a factor below 1 says that theta drifts (see `_wander`), back to its prior in
+    noise_std: None learns it (see `Seen`), and the prior's width is then in units of the noise.
+    prior_mean: None is zero. Where the noise is learned, the offset of outcomes is not known
+        either: the model is then of y - c, with c the mean outcome so far, and has a constant
+        besides its features. As the posterior mean is linear in the outcomes, c can change
+        without learning any of them anew.
+    outcomes, reward: the model predicts a vector, one theta for each entry with the same prior,
+        and the known reward scores it.
+    forgetting: a factor below 1 says that theta drifts (see `wander`), back to its prior in
         about 1 / (1 - forgetting) observations. The mixed covariance's root comes from a QR
         decomposition of both roots, at O(d^3), which works however close to singular they are.
     """
 
     dim: int = eqx.field(static=True)
-    noise_std: float
+    noise_std: float | None
     prior_mean: Any
     prior_root: Any
     outcomes: int | None = eqx.field(static=True)
     reward: Reward | None
     forgetting: float | None
     weights_shared = True
+    axes = Known(0, 0, 0, None)  # pyright: ignore[reportArgumentType]
+    """What several models on the same outcomes have one each of; their scale they share."""
 
     def __init__(
         self,
         dim: int,
-        noise_std: float = 1.0,
-        prior_mean: Any = 0.0,
+        noise_std: float | None = None,
+        prior_mean: Any = None,
         prior_std: float | None = None,
         prior_cov: Any = None,
         outcomes: int | None = None,
@@ -189,82 +75,147 @@ class Linear(eqx.Module):
         forgetting: float | None = None,
     ):
         self.dim = checks.size("dim", dim)
-        self.noise_std = checks.positive("noise_std", noise_std)
-        self.prior_mean, self.prior_root = checks.gaussian_prior(
-            dim, prior_mean, prior_std, prior_cov
+        self.noise_std = None if noise_std is None else checks.positive("noise_std", noise_std)
+        mean, self.prior_root = checks.gaussian_prior(
+            dim, 0.0 if prior_mean is None else prior_mean, prior_std, prior_cov
         )
+        self.prior_mean = None if prior_mean is None else mean
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
-        self.forgetting = _check_forgetting(forgetting)
+        self.forgetting = check_forgetting(forgetting)
+
+    @property
+    def centred(self) -> bool:
+        """Whether outcomes are centred, for their offset is not known either."""
+        return self.noise_std is None and self.prior_mean is None
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """That of theta: the constant comes first."""
+        return (self.dim + self.centred, *self._outcome_shape)
 
     @property
     def drift_shape(self) -> tuple[int, ...] | None:
-        return None if self.forgetting is None else (self.dim, *self._outcome_shape)
+        return None if self.forgetting is None else self._shape
+
+    def _inputs(self, features: Array) -> Array:
+        """Features (..., d), with a constant where the offset is learned."""
+        features = jnp.asarray(features)
+        if not self.centred:
+            return features
+        return jnp.concatenate([jnp.ones((*features.shape[:-1], 1)), features], axis=-1)
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
         return () if self.outcomes is None else (self.outcomes,)
 
-    def _spread(self, key: Key, root: Array) -> Array:
-        """A draw from N(0, root root') for every entry of the outcome."""
-        return root @ jax.random.normal(key, (self.dim, *self._outcome_shape))
+    @property
+    def _prior(self) -> tuple[Array, Array]:
+        """Mean, and root of the covariance in units of the noise."""
+        root = jnp.asarray(self.prior_root, float)
+        if self.centred:
+            return jnp.zeros(self._shape), jax.scipy.linalg.block_diag(jnp.ones((1, 1)), root)
+        mean = jnp.zeros(self.dim) if self.prior_mean is None else jnp.asarray(self.prior_mean)
+        mean = mean.astype(float).reshape(self.dim, *(1 for _ in self._outcome_shape))
+        mean = jnp.broadcast_to(mean, self._shape)
+        return mean, root if self.noise_std is None else root / self.noise_std
+
+    def distance(self, shared: Known, member: Sum, features: Array) -> Array:
+        """How far a member's mean outcomes are from the best known ones."""
+        return self.noise(shared) * (self._inputs(features) @ member.value)
+
+    def noise(self, shared: Known) -> Any:
+        """The noise's standard deviation, as told or as learned so far."""
+        return self.noise_std if shared.seen is None else shared.seen.noise_std
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Sum, Sum]:
-        root = jnp.asarray(self.prior_root, float)
-        return Sum.of(root), Sum.of(self._mean + spread * self._spread(key, root))
+    ) -> tuple[Known, Sum]:
+        mean, root = self._prior
+        known = Known(
+            Sum.of(root),
+            Sum.of(mean),
+            Sum.of(jnp.zeros(self._shape[:1])) if self.centred else None,
+            Seen.nothing(self._outcome_shape) if self.noise_std is None else None,
+        )
+        return known, Sum.of(jnp.asarray(spread * self._spread(key, root), float))
 
-    @property
-    def _mean(self) -> Array:
-        """The prior's mean, the same for every entry of the outcome."""
-        mean = jnp.asarray(self.prior_mean, float)
-        return mean.reshape(self.dim, *(1 for _ in self._outcome_shape))
+    def _spread(self, key: Key, root: Array) -> Array:
+        """A draw from N(0, root root') for every entry of the outcome."""
+        return root @ jax.random.normal(key, self._shape)
 
-    def center(self, key: Key) -> tuple[Sum, Sum]:
+    def center(self, key: Key) -> tuple[Known, Sum]:
         return self.init(key, 0.0)
 
-    def predict(self, shared: Sum, member: Sum, features: Array) -> Array:
+    def predict(self, shared: Known, member: Sum, features: Array) -> Array:
         checks.features(features, self.dim)
-        mean = features @ member.value
-        return mean if self.reward is None else self.reward.expected(mean, self.noise_std)
+        noise = self.noise(shared)
+        value = self.mean(shared, features) + self.distance(shared, member, features)
+        return value if self.reward is None else self.reward.expected(value, noise)
+
+    def mean(self, shared: Known, features: Array) -> Array:
+        """The mean outcomes of rows of features, as best known."""
+        x = self._inputs(features)
+        if shared.ones is None or shared.seen is None:
+            return x @ shared.mean.value
+        # The model of y - c predicts x'(mean - c ones), to which c is added back.
+        rest = 1 - x @ shared.ones.value
+        return x @ shared.mean.value + jnp.multiply.outer(rest, shared.seen.center)
 
     def observe(
-        self, key: Key, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Sum, Sum]:
+        self, key: Key, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Known, Sum]:
         shared, member = self.learn(shared, member, action, outcome, noise)
         return (shared, member) if self.forgetting is None else self.forget(shared, member, noise)
 
     def learn(
-        self, shared: Sum, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Sum, Sum]:
+        self, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Known, Sum]:
         """Condition on the outcome."""
         if jnp.shape(outcome) != self._outcome_shape:
             raise ValueError(
                 f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
             )
         checks.array("the action's features", action.features, (self.dim,))
-        x = action.features
-        target = outcome if noise.shift is None else outcome + self.noise_std * noise.shift
-        if noise.weight is not None:  # an observation that counts w times: sqrt(w) (x, y)
-            x, target = jnp.sqrt(noise.weight) * x, jnp.sqrt(noise.weight) * target
-        v = x @ shared.value + x @ shared.lost
-        s = self.noise_std**2 + v @ v
-        gain = shared.value @ v / s
-        shrink = gain / (1 + self.noise_std * jax.lax.rsqrt(s))
-        surprise = target - x @ member.value
-        return shared.add(-jnp.outer(shrink, v)), member.add(jnp.multiply.outer(gain, surprise))
+        x, root = self._inputs(action.features), shared.root
+        weight = 1.0 if noise.weight is None else noise.weight
+        often = jnp.sqrt(weight)  # an observation that counts w times: sqrt(w) (x, y)
+        x = x if noise.weight is None else often * x
+        v = x @ root.value + x @ root.lost
+        s = 1 + v @ v
+        gain = root.value @ v / s
 
-    def forget(self, shared: Sum, member: Sum, noise: Noise) -> tuple[Sum, Sum]:
+        def moved(now: Sum, target: Any) -> Sum:
+            return now.add(jnp.multiply.outer(gain, often * target - x @ now.value))
+
+        seen = shared.seen
+        if seen is not None:
+            surprise = outcome - self.mean(shared, action.features)
+            seen = seen.add(jnp.asarray(outcome, float), surprise, s, weight)
+        known = Known(
+            root.add(-jnp.outer(gain / (1 + jax.lax.rsqrt(s)), v)),
+            moved(shared.mean, outcome),
+            None if shared.ones is None else moved(shared.ones, 1.0),
+            seen,
+        )
+        return known, moved(member, 0.0 if noise.shift is None else noise.shift)
+
+    def forget(self, shared: Known, member: Sum, noise: Noise) -> tuple[Known, Sum]:
         """Let the truth drift by one observation."""
         g: Any = self.forgetting
-        prior = jnp.asarray(self.prior_root, float)
-        root = shared.value + shared.lost
+        mean, prior = self._prior
+        root = shared.root.value + shared.root.lost
         both = jnp.concatenate([jnp.sqrt(g) * root.T, jnp.sqrt(1 - g) * prior.T])
         mixed = Sum.of(jnp.linalg.qr(both, mode="r").T)
-        shared = jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, shared)
+        mixed = jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, shared.root)
+        known = Known(
+            mixed,
+            shared.mean.add(wander(shared.mean.value + shared.mean.lost, mean, g)),
+            None if shared.ones is None else shared.ones.add(wander(shared.ones.value, 0.0, g)),
+            None if shared.seen is None else shared.seen.fade(g),
+        )
         xi = 0.0 if noise.drift is None else prior @ noise.drift
-        return shared, member.add(_wander(member.value + member.lost, self._mean, g, xi))
+        return known, member.add(wander(member.value + member.lost, 0.0, g, xi))
 
-    def draw(self, key: Key, shared: Sum, member: Sum) -> Sum:
-        return Sum.of(member.value + self._spread(key, shared.value))
+    def draw(self, key: Key, shared: Known, member: Sum) -> Sum:
+        return Sum.of(member.value + self._spread(key, shared.root.value))

@@ -4,7 +4,8 @@ from functools import partial
 
 from ..agents import ThompsonSampling
 from ..environments import GaussianArms, LinearBandit
-from ..learners.linear import IndependentArms, Linear
+from ..learners.arms import IndependentArms
+from ..learners.linear import Linear
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..study.sizing import FirstMembers
@@ -17,7 +18,7 @@ DIVERGENCE = Paths(
     name="4a",
     title="Linear bandit: distance from the posterior",
     environment=LinearBandit(dim=5, arms=20),
-    learner=Linear(dim=5),
+    learner=Linear(dim=5, noise_std=1.0, prior_mean=0.0),
     members=(5, 20, 80),
     periods=500,
     realizations=1_000,
@@ -26,7 +27,7 @@ DIVERGENCE = Paths(
 )
 
 ARMS, PERIODS, MEMBERS = 50, 2_000, (2, 4, 8, 16, 32, 64)
-arms = IndependentArms(ARMS)
+arms = IndependentArms(ARMS, noise_std=1.0, prior_mean=0.0)
 
 GAPS = Gaps(
     name="4b",

@@ -1,8 +1,10 @@
 """Figure 1: Gaussian bandits with independent arms (Section 5.1)."""
 
+from functools import partial
+
 from ..agents import EnsembleSampling, ThompsonSampling
 from ..environments import GaussianArms
-from ..learners.linear import IndependentArms
+from ..learners.arms import IndependentArms
 from ..posteriors.exact import Exact
 from .curves import Curves
 from .declare import Figure, Window
@@ -20,7 +22,7 @@ PUBLISHED_REGRET = {
 }
 PUBLISHED_MEMBERS = {10: 15, 20: 26, 30: 35, 50: 48, 70: 61, 100: 73, 150: 83, 200: 99}
 
-learner = IndependentArms(arms=50)
+learner = IndependentArms(arms=50, noise_std=1.0, prior_mean=0.0)
 
 REGRET = Curves(
     name="1a",
@@ -44,7 +46,7 @@ MEMBERS = Sizes(
     title="Models needed to be within 0.03 of Thompson sampling",
     arms=tuple(PUBLISHED_MEMBERS),
     environment=GaussianArms,
-    learner=IndependentArms,
+    learner=partial(IndependentArms, noise_std=1.0, prior_mean=0.0),
     tolerance=0.03,
     periods=2_000,
     realizations=10_000,

@@ -1,0 +1,108 @@
+"""Random waves of the features, on which a linear model is a smooth model of any shape."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .. import checks
+from ..core import Action, Key, Learner, Noise, taken
+
+
+class Waves(NamedTuple):
+    """`number` random cosines and sines, of `amplitude` in all.
+
+    They turn once in about 2 pi sqrt(d) / frequency where features vary by 1.
+    """
+
+    number: int
+    frequency: float
+    amplitude: float
+
+
+SMOOTH, FINE = Waves(100, 1.0, 2.0), Waves(100, 3.0, 1.0)
+
+
+class RandomFeatures(eqx.Module):
+    """A learner on (x, waves of x) in place of x (Rahimi and Recht, 2007).
+
+    A linear model on these is close to a Gaussian process around a linear model, and costs as
+    much as any linear model of its width. Features should vary by about 1.
+
+    learner: for `width` features; or a function that makes it from the width.
+    waves: kinds of waves; `seed` decides their directions, once for all members.
+    """
+
+    learner: Learner
+    dim: int = eqx.field(static=True)
+    directions: Any
+    amplitudes: Any
+    weights_shared = taken("learner", "weights_shared")
+    arms = taken("learner", "arms")
+    reward = taken("learner", "reward")
+    drift_shape = taken("learner", "drift_shape")
+    check_outcome = taken("learner", "check_outcome")
+
+    def __init__(
+        self,
+        learner: Learner | Callable[[int], Learner],
+        dim: int,
+        waves: Sequence[Waves] = (SMOOTH, FINE),
+        seed: int = 0,
+    ):
+        self.dim = checks.size("dim", dim)
+        rng = np.random.default_rng(checks.size("seed", seed, least=0))
+        directions, amplitudes = [np.zeros((dim, 0))], [np.zeros(0)]
+        for number, frequency, amplitude in waves:
+            pairs = checks.size("number", number, least=2) // 2
+            frequency = checks.positive("frequency", frequency)
+            directions.append(frequency / np.sqrt(dim) * rng.standard_normal((dim, pairs)))
+            amplitudes.append(np.full(pairs, checks.positive("amplitude", amplitude) / pairs**0.5))
+        self.directions = np.concatenate(directions, axis=1)
+        self.amplitudes = np.concatenate(amplitudes)
+        made: Any = learner
+        self.learner = made if hasattr(made, "observe") else made(self.width)
+        checks.part("learner", self.learner, "init", "predict", "observe")
+        have = getattr(self.learner, "dim", None)
+        if have != self.width:
+            raise ValueError(
+                f"{dim} features and these waves make {self.width}, but the learner takes {have}"
+            )
+
+    @property
+    def width(self) -> int:
+        """How many features the learner gets."""
+        return self.dim + 2 * len(self.amplitudes)
+
+    def expand(self, features: Array) -> Array:
+        """(x, waves of x) of features (..., d)."""
+        features = jnp.asarray(features)
+        turns = features @ jnp.asarray(self.directions, float)
+        waves = [jnp.asarray(self.amplitudes, float) * wave(turns) for wave in (jnp.cos, jnp.sin)]
+        return jnp.concatenate([features, *waves], axis=-1)
+
+    def init(
+        self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
+    ) -> tuple[Any, Any]:
+        return self.learner.init(key, spread, noise)
+
+    def center(self, key: Key) -> tuple[Any, Any]:
+        return self.learner.center(key)
+
+    def predict(self, shared: Any, member: Any, features: Array) -> Array:
+        checks.features(features, self.dim)
+        return self.learner.predict(shared, member, self.expand(features))
+
+    def observe(
+        self, key: Key, shared: Any, member: Any, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Any, Any]:
+        checks.array("the action's features", action.features, (self.dim,))
+        expanded = Action(action.index, self.expand(action.features))
+        return self.learner.observe(key, shared, member, expanded, outcome, noise)
+
+    def draw(self, key: Key, shared: Any, member: Any) -> Any:
+        learner: Any = self.learner
+        return learner.draw(key, shared, member)

@@ -1,0 +1,62 @@
+"""The noise level and the offset of outcomes, learned from the outcomes themselves."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Seen(NamedTuple):
+    """What the scale of outcomes is learned from, in whatever unit and with whatever offset.
+
+    outcomes, center, square: how many outcomes, their mean and the sum of their squared deviations
+    error: the sum of squared surprises, each over the factor s by which the model, in units of the
+        noise, expected it to vary. For a linear Gaussian model that is what the conjugate posterior
+        of the noise's variance is made of (normal-inverse-gamma), so error / outcomes estimates it.
+    evidence: the log-likelihood of every outcome given those before it
+
+    Entries of a vector outcome have a scale each, and evidence of their own.
+    """
+
+    outcomes: Array
+    center: Array
+    square: Array
+    error: Array
+    evidence: Array
+
+    @classmethod
+    def nothing(cls, shape: tuple[int, ...]) -> "Seen":
+        zero = jnp.zeros(shape)
+        return cls(jnp.zeros(()), zero, zero, zero, zero)
+
+    @property
+    def noise_std(self) -> Array:
+        """Of the noise, as estimated with two outcomes' worth of faith in their whole variance.
+
+        1 while no two outcomes differ: every model then expects the same of every action, and any
+        unit will do for how much members differ.
+        """
+        spread = self.square / jnp.maximum(self.outcomes, 1)
+        variance = (self.error + 2 * spread) / (self.outcomes + 2)
+        return jnp.where(spread > 0, jnp.sqrt(variance), 1.0)
+
+    def add(self, outcome: Array, surprise: Array, s: Array, weight: Array | float = 1.0) -> "Seen":
+        """An outcome that surprised by so much, where its variance is s times the noise's."""
+        count = self.outcomes + weight
+        step = outcome - self.center
+        center = self.center + weight * step / jnp.maximum(count, 1e-30)
+        variance = self.noise_std**2 * s
+        likelihood = -0.5 * (surprise**2 / variance + jnp.log(variance))
+        known = jnp.where(self.outcomes > 0, weight, 0.0)  # the first outcome only sets the offset
+        return Seen(
+            count,
+            center,
+            self.square + weight * step * (outcome - center),
+            self.error + known * surprise**2 / s,
+            self.evidence + known * likelihood,
+        )
+
+    def fade(self, share: Array | float) -> "Seen":
+        """The same from fewer outcomes: what was seen long ago counts less."""
+        center = self.center
+        return Seen(*(share * part for part in self))._replace(center=center)

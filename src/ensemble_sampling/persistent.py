@@ -1,0 +1,114 @@
+"""Thompson sampling that gives up on no action for good."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from . import checks
+from .agents import shares
+from .core import Action, Key, Posterior, fact, taken
+
+MEMORY = 0.02  # share of the newest outcome in what is usual
+
+
+class Tried(NamedTuple):
+    """How often each action was tried, and how much models usually differ about it."""
+
+    times: Array
+    usual: Array
+    square: Array
+
+
+class Persistent(eqx.Module):
+    """Thompson sampling over fixed actions in a context, each of which is tried now and again.
+
+    The scale of outcomes is learned, so a prize that was never seen is beyond what any model
+    expects, and an action that looks worse everywhere would never be tried where it is best. Every
+    action is therefore owed `tries` * log2(t + 2) tries after t outcomes: half of them where
+    models differ about it at least as much as usual, the rest where they differ by 1.5 standard
+    deviations more. An action that is owed a try gets it with the probability `chance`, unless the
+    model drawn chose one that is owed some as well. That is a few tries in all for each action.
+    """
+
+    posterior: Posterior
+    tries: float = 2.0
+    chance: float = 0.5
+    draws: int = eqx.field(static=True, default=1000)
+    arms = taken("posterior", "arms")
+    dim = taken("posterior", "dim")
+    reward = taken("posterior", "reward")
+    label = taken("posterior", "label")
+    check_outcome = taken("posterior", "check_outcome")
+
+    def __check_init__(self) -> None:
+        checks.part("posterior", self.posterior, "init", "sample", "update", "values")
+        if fact(self.posterior, "arms") is None:
+            raise ValueError("Persistent counts how often each action was tried: give a fixed set")
+        checks.scalar("tries", self.tries, low=0.0)
+        checks.scalar("chance", self.chance, low=0.0, high=1.0)
+        checks.size("draws", self.draws)
+
+    def init(self, key: Key) -> Any:
+        zero = jnp.zeros(self.arms)
+        return self.posterior.init(checks.key(key)), Tried(zero, zero, zero)
+
+    def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
+        values_key, choice_key = jax.random.split(checks.key(key))
+        chances = self.probabilities(state, features, available, values_key)
+        return jax.random.categorical(choice_key, jnp.log(chances)).astype(jnp.int32)
+
+    def probabilities(
+        self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
+    ) -> Array:
+        features = checks.offer(features)
+        belief, tried = state
+        key = jax.random.key(0) if key is None else checks.key(key)
+        values = self.posterior.values(key, belief, features, self.draws)
+        votes = shares(values, available).mean(axis=0)
+        owed = self._owed(tried, values.std(axis=0), available)
+        some = owed.any()
+        least = jnp.where(owed, tried.times, jnp.inf)
+        turn = owed & (least == least.min())
+        spare = jnp.where(some, self.chance, 0.0) * (tried.times >= self._due(tried))
+        given = votes * spare
+        return votes - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
+
+    def _due(self, tried: Tried) -> Array:
+        """How many tries every action is owed by now."""
+        return self.tries * jnp.log2(tried.times.sum() + 2)
+
+    def _owed(self, tried: Tried, differ: Array, available: Array | None) -> Array:
+        """Which actions are owed a try here and now."""
+        due = self._due(tried)
+        deviation = jnp.sqrt(jnp.maximum(tried.square - tried.usual**2, 0.0))
+        soon = (tried.times < due / 2) & (differ >= 0.99 * tried.usual)
+        rest = (tried.times < due) & (differ >= tried.usual + 1.5 * deviation)
+        owed = soon | rest
+        return owed if available is None else owed & available
+
+    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
+        checks.key(key)
+        belief, tried = state
+        action, arms = checks.action(action), tried.times.shape[0]
+        # All actions share the chosen one's context.
+        offer = jnp.broadcast_to(action.features, (arms, action.features.shape[-1]))
+        values = self.posterior.values(jax.random.fold_in(key, 1), belief, offer, self.draws)
+        differ = values.std(axis=0)
+        first = tried.times.sum() == 0
+
+        def follow(usual: Array, now: Array) -> Array:
+            return jnp.where(first, now, usual + MEMORY * (now - usual))
+
+        after = Tried(
+            tried.times.at[action.index].add(1),
+            follow(tried.usual, differ),
+            follow(tried.square, differ**2),
+        )
+        return self.posterior.update(key, belief, action, checks.outcome(outcome)), after
+
+    def diverged(self, state: Any) -> Array | int:
+        """How often models had to be put back to their start."""
+        return fact(self.posterior, "diverged")(state[0])
