@@ -9,9 +9,11 @@ import resource
 import statistics
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 import ensemble_sampling as es
 
@@ -19,7 +21,9 @@ DIM, HIDDEN, ARMS, NOISE_STD, BATCH, STEPS, RATE = 100, 50, 100, 10.0, 64, 3, 0.
 
 
 def learner(capacity: int) -> es.Network:
-    return es.Network(es.GaussianMLP(DIM, (HIDDEN,)), DIM, capacity, NOISE_STD, batch=BATCH)
+    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
+    how: Any = {"steps": STEPS, "batch": BATCH, "learning_rate": RATE, "optimizer": optax.sgd}
+    return es.Network(make, DIM, capacity, NOISE_STD, 1.0, **how)
 
 
 def numpy_loop(members: int, periods: int, rng: np.random.Generator) -> np.ndarray:

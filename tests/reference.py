@@ -1,6 +1,6 @@
 """The paper's formulas in plain float64 NumPy, and ways to look into a belief."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,8 @@ def thetas(learner: Any, belief: Any) -> np.ndarray:
 
 def told_noise(learner: Any) -> float:
     """The `noise_std` of a linear learner, or of that of every action."""
-    return learner.learner.noise_std if isinstance(learner, es.PerAction) else learner.noise_std
+    told: Any = learner.learner if isinstance(learner, es.PerAction) else learner
+    return told.noise_std
 
 
 def exact(total: Sum) -> np.ndarray:
@@ -90,3 +91,60 @@ def random_covariance(rng: np.random.Generator, dim: int) -> np.ndarray:
     """Positive definite, with a condition number of about 100."""
     basis, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
     return (basis * np.geomspace(0.1, 10, dim)) @ basis.T
+
+
+def filtered(x, y, arms, weights, prior, forgetting=1.0, start=0.0):
+    """(means, covariances) of one drifting model per row of `prior`, in units of the noise.
+
+    Kalman filters of `arms[t]`, x[t]'theta = y[t]; an observation of weight w counts w times.
+    """
+    prior = np.asarray(prior, np.float64)
+    mean, cov = np.zeros(prior.shape[:2]) + start, prior.copy()
+    for x_t, y_t, k, w in zip(x, y, arms, weights, strict=True):
+        gain = w * cov[k] @ x_t / (1 + w * x_t @ cov[k] @ x_t)
+        mean[k] += gain * (y_t - x_t @ mean[k])
+        cov[k] -= np.outer(gain, cov[k] @ x_t)
+        mean = np.sqrt(forgetting) * mean
+        cov = forgetting * cov + (1 - forgetting) * prior
+    return mean, cov
+
+
+class Scale(NamedTuple):
+    """What is learned of outcomes' scale: offset, noise, and the log-likelihood of it all."""
+
+    center: float
+    noise_std: float
+    evidence: float
+
+
+def learned_scale(x, y, arms, prior, weights=None, forgetting=1.0) -> Scale:
+    """By going through all outcomes anew for every prediction, centred by those before it."""
+    weights = np.ones(len(y)) if weights is None else weights
+    error = evidence = count = 0.0
+    now = Scale(0.0, 1.0, 0.0)
+    for t in range(len(y)):
+        mean, cov = filtered(x[:t], y[:t] - now.center, arms[:t], weights[:t], prior, forgetting)
+        k, w = arms[t], weights[t]
+        surprise = y[t] - now.center - x[t] @ mean[k]
+        s = 1 + w * x[t] @ cov[k] @ x[t]
+        if weights[:t].sum() > 0:
+            error += w * surprise**2 / s
+        if _varies(y, weights, t):
+            variance = now.noise_std**2 * s
+            odd = (count + 3) * np.log1p(surprise**2 / ((count + 2) * variance))
+            evidence -= w * (odd + np.log(variance)) / 2
+        error, evidence = forgetting * error, forgetting * evidence
+        share = weights[: t + 1] * forgetting ** (t - np.arange(t + 1.0))
+        center, noise_std, count = 0.0, 1.0, forgetting * share.sum()
+        if share.sum() > 0:
+            center = np.average(y[: t + 1], weights=share)
+            spread = np.average((y[: t + 1] - center) ** 2, weights=share)
+            if _varies(y, weights, t + 1):
+                noise_std = np.sqrt((error + 2 * spread) / (count + 2))
+        now = Scale(center, noise_std, evidence)
+    return now
+
+
+def _varies(y, weights, t) -> bool:
+    """Whether two of the first t outcomes that count differ."""
+    return len(np.unique(y[:t][weights[:t] > 0])) > 1

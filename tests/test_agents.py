@@ -199,6 +199,7 @@ def test_epsilon_follows_anybodys_schedule(schedule, label, shares):
     [
         (lambda t: 2.0, ValueError, "epsilon after 0 observations must be between 0 and 1, got 2"),
         (lambda t: jnp.where(t < 999, 0.1, -1.0), ValueError, "after 1000 observations"),
+        (lambda t: jnp.where(t == 1, 1.1, 0.1), ValueError, "after 1 observations .* got 1.1"),
         (lambda t: jnp.ones(2), TypeError, "must be a single real number"),
         (lambda t: "often", TypeError, "must be a single real number, got 'often'"),
         (lambda t: jnp.nan, ValueError, "epsilon after 0 observations must be finite"),

@@ -25,6 +25,7 @@ Row = tuple[Callable[[], Any], type[Exception], str]
 
 ARM, LINE = es.IndependentArms(ARMS), es.Linear(DIM)
 PER, VECTOR = es.PerAction(LINE, ARMS), es.Linear(DIM, outcomes=2, reward=jnp.sum)
+WAVES = es.RandomFeatures(es.Linear, DIM)
 MAKE = es.GaussianMLP(DIM, (5,))
 HEADS = es.GaussianMLP(DIM, (5,), ARMS)
 NET, HEADED = es.Network(MAKE, DIM, 6), es.Network(HEADS, DIM, 6, arms=ARMS)
@@ -118,6 +119,32 @@ ARMS_AND_LINES: list[Row] = [
     (lambda: es.PerAction(es.Linear, 2), TypeError, "PerAction takes a Linear learner"),
     (lambda: es.PerAction(LINE, 0), ValueError, "arms must be at least 1, got 0"),
     (lambda: es.PerAction(LINE, None), TypeError, "arms must be a whole number, got None"),
+    (
+        lambda: es.Blend(ARM),
+        TypeError,
+        r"Blend takes a Linear learner, got IndependentArms",
+    ),
+    (lambda: es.Blend(es.Linear), TypeError, "Blend takes a Linear learner, got"),
+    (lambda: es.Blend(es.Linear(2, 0.5)), ValueError, "without noise_std, got 0.5"),
+    (lambda: es.Blend(VECTOR), ValueError, "without outcomes, got 2"),
+    (lambda: es.Blend(es.Linear(2, forgetting=0.9)), ValueError, "without forgetting, got 0.9"),
+    (lambda: es.Blend(LINE, 0.3), TypeError, r"shrink must be a tuple .* \(0.3,\), got 0.3"),
+    (lambda: es.Blend(LINE, (0.3, 0.0)), ValueError, "shrink must be greater than 0, got 0"),
+    (lambda: es.Blend(LINE, trust=0), ValueError, "trust must be greater than 0, got 0"),
+    (lambda: es.Blend(LINE, faith=-1), ValueError, "faith must be .* got -1"),
+    (lambda: es.RandomFeatures(LINE, DIM), ValueError, "make 203, but the learner takes 3"),
+    (lambda: es.RandomFeatures(ARM, DIM), ValueError, "make 203, but the learner takes None"),
+    (lambda: es.RandomFeatures(es.Linear, 0), ValueError, "dim must be at least 1, got 0"),
+    (lambda: es.RandomFeatures(3, DIM), TypeError, "learner must have the methods .*; int has no"),
+    (lambda: es.RandomFeatures(es.Linear, 2, seed=-1), ValueError, "seed must be at least 0"),
+    (lambda: es.RandomFeatures(es.Linear, 2, [(1, 1, 1)]), ValueError, "number must be at least 2"),
+    (lambda: es.RandomFeatures(es.Linear, 2, [(4, 0, 1)]), ValueError, "frequency must be greater"),
+    (lambda: es.RandomFeatures(es.Linear, 2, [(4, 1, 0)]), ValueError, "amplitude must be greater"),
+    (lambda: es.Persistent(LINE), TypeError, "posterior must have the methods .*; Linear has no"),
+    (lambda: es.Persistent(es.Exact(LINE)), ValueError, r"fixed set .* Got Exact\(Linear\(dim=3"),
+    (lambda: es.Persistent(es.Exact(ARM), tries=-1), ValueError, "tries must be .* got -1"),
+    (lambda: es.Persistent(es.Exact(ARM), chance=1.5), ValueError, "chance must be .* got 1.5"),
+    (lambda: es.Persistent(es.Exact(ARM), draws=0), ValueError, "draws must be at least 1, got 0"),
 ]
 
 NETWORKS: list[Row] = [
@@ -198,6 +225,14 @@ METHODS: list[Row] = [
     (predict(LINE, 3), ValueError, r"shape \(K >= 1, 3\), got \(3,\)"),
     (predict(PER, 3, DIM), ValueError, r"shape \(4, 3\), got \(3, 3\)"),
     (predict(PER, 4, 2), ValueError, r"shape \(4, 3\), got \(4, 2\)"),
+    (predict(es.Blend(LINE), 2, 2), ValueError, r"shape \(K >= 1, 3\), got \(2, 2\)"),
+    (predict(WAVES, 2, 2), ValueError, r"shape \(K >= 1, 3\), got \(2, 2\)"),
+    (observe(WAVES, x=np.ones(2)), ValueError, r"features must have shape \(3,\), got \(2,\)"),
+    (
+        observe(es.Blend(LINE), y=np.ones(2)),
+        ValueError,
+        r"outcome must have shape \(\), got \(2,\)",
+    ),
     (predict(NET, 0, DIM), ValueError, r"shape \(K >= 1, 3\), got \(0, 3\)"),
     (predict(NET, 2, 4), ValueError, r"shape \(K >= 1, 3\), got \(2, 4\)"),
     (predict(HEADED, 1, DIM), ValueError, r"shape \(4, 3\), got \(1, 3\)"),

@@ -23,6 +23,8 @@ ARM = es.IndependentArms(ARMS, noise_std=0.7)
 LINE = es.Linear(DIM, noise_std=0.7)
 EACH = es.PerAction(LINE, ARMS)
 PAIR = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
+BLEND = es.PerAction(es.Blend(es.Linear(DIM)), ARMS)
+WAVES = (es.Waves(6, 1.0, 2.0),)
 
 
 def network(outputs=None, **settings):
@@ -51,6 +53,17 @@ POSTERIORS: dict[str, es.Posterior] = {
         es.PerAction(es.Linear(DIM, forgetting=0.9), ARMS), 5
     ),
     "poisson ensemble per action": es.Ensemble(EACH, 5, es.Poisson()),
+    "exact arms of unknown scale": es.Exact(es.IndependentArms(ARMS)),
+    "exact linear of unknown scale": es.Exact(es.Linear(DIM)),
+    "ensemble of vectors of unknown scale": es.Ensemble(
+        es.Linear(DIM, outcomes=2, reward=jnp.max), 5
+    ),
+    "poisson ensemble of unknown scale": es.Ensemble(
+        es.PerAction(es.Linear(DIM), ARMS), 5, es.Poisson()
+    ),
+    "exact blend": es.Exact(es.Blend(es.Linear(DIM))),
+    "ensemble of blends per action": es.Ensemble(BLEND, 5),
+    "exact random features": es.Exact(es.RandomFeatures(es.Linear, DIM, WAVES)),
     "ensemble of networks": es.Ensemble(network(), 3),
     "ensemble of networks with a reservoir": es.Ensemble(network(history=es.Reservoir()), 3),
     "ensemble of networks, vector outcomes": es.Ensemble(network(2, outcomes=2, reward=jnp.max), 3),
@@ -66,6 +79,7 @@ AGENTS: dict[str, es.Agent] = {
     "epsilon-greedy": es.EpsilonGreedy(LINE, 0.2),
     "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
     "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
+    "persistent": es.Persistent(es.Ensemble(BLEND, 5)),
     "uniform": es.Uniform(),
 }
 
@@ -151,7 +165,7 @@ def compilations(*jitted) -> list[int]:
 
 def beliefs(agent, state) -> np.ndarray:
     """What a state says: the models' values of all actions."""
-    state = state[0] if isinstance(agent, es.EpsilonGreedy) else state
+    state = state[0] if isinstance(agent, es.EpsilonGreedy | es.Persistent) else state
     if isinstance(agent, es.Uniform):
         return np.zeros(ARMS)
     return np.asarray(called(values, agent.posterior, jax.random.key(0), state))

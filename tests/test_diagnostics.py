@@ -33,7 +33,7 @@ def test_unavailable_actions_get_no_votes():
 
 
 def test_an_ensemble_is_seen_through_its_members():
-    ensemble = es.Ensemble(es.IndependentArms(3), 4)
+    ensemble = es.Ensemble(es.IndependentArms(3, 1.0), 4)
     belief = ensemble.init(jax.random.key(0))
     seen = diagnostics.look(ensemble, belief, jnp.eye(3))
     values = jnp.stack([ensemble.model(belief, jnp.array(m))(jnp.eye(3)) for m in range(4)])
@@ -87,7 +87,7 @@ ARMS, MEMBERS, RUNS, PULLS = 3, 100, 4000, 10
 
 def divergences(perturbation):
     """KL(votes || exact) after a fixed sequence of actions, in independent worlds."""
-    ensemble = es.Ensemble(es.IndependentArms(ARMS), MEMBERS, perturbation)
+    ensemble = es.Ensemble(es.IndependentArms(ARMS, 1.0), MEMBERS, perturbation)
     sequence = jnp.arange(ARMS * PULLS) % ARMS
 
     @jax.jit
@@ -132,7 +132,7 @@ def test_an_ensemble_without_perturbed_outcomes_breaks_the_lemma():
 
 
 def test_a_shadow_does_not_change_what_the_ensemble_does():
-    learner, world = es.IndependentArms(4), es.GaussianArms(4)
+    learner, world = es.IndependentArms(4, 1.0), es.GaussianArms(4)
     plain = es.EnsembleSampling(learner, 5)
     shadowed = diagnostics.Shadowed(es.Ensemble(learner, 5), es.Exact(learner))
     a, b = (es.simulate(agent, world, 30, 20, keep=True) for agent in (plain, shadowed))
@@ -142,7 +142,7 @@ def test_a_shadow_does_not_change_what_the_ensemble_does():
 
 def test_the_trajectory_starts_at_a_known_divergence_and_grows_under_adaptive_actions():
     """Two members, two arms a priori alike: KL is log 2 if they agree, 0 if not."""
-    ensemble = es.Ensemble(es.IndependentArms(2), 2)
+    ensemble = es.Ensemble(es.IndependentArms(2, 1.0), 2)
     path = diagnostics.trajectory(ensemble, es.GaussianArms(2), 60, 2000, points=8, draws=1000)
     assert path.periods[0] == 0
     assert path.periods[-1] == 59
@@ -235,10 +235,10 @@ def test_a_single_model_is_held_to_its_noise_alone():
 
 
 def test_predictions_say_how_many_models_they_are_of():
-    world, exact = es.GaussianArms(2), es.Exact(es.IndependentArms(2))
+    world, exact = es.GaussianArms(2), es.Exact(es.IndependentArms(2, 1.0))
     assert diagnostics.foresight(exact, world, 2, 2).models == 1000
     assert diagnostics.look(exact, exact.init(jax.random.key(0)), jnp.eye(2), draws=7).models == 7
-    told = diagnostics.replay(es.Ensemble(es.Linear(2), 3), np.eye(2), [0, 1], [1.0, 2.0])
+    told = diagnostics.replay(es.Ensemble(es.Linear(2, 1.0), 3), np.eye(2), [0, 1], [1.0, 2.0])
     assert told.models == 3
 
 
@@ -246,22 +246,23 @@ def test_replaying_a_history_predicts_each_outcome_from_those_before():
     rng = np.random.default_rng(0)
     features, chosen = rng.normal(size=(12, 4, 3)), rng.integers(4, size=12)
     x, y = features[np.arange(12), chosen], rng.normal(size=12)
-    told = diagnostics.replay(es.Point(es.Linear(3)), features, chosen, y)
+    told = diagnostics.replay(es.Point(es.Linear(3, 1.0)), features, chosen, y)
     for t in range(12):
         theta, _ = regression(x[:t], y[:t], 1.0, np.zeros(3), np.eye(3))
         assert told.mean[t] == pytest.approx(x[t] @ theta, abs=1e-5)
     np.testing.assert_array_equal(told.spread, np.zeros(12))
     assert told.models == 1
-    many = diagnostics.replay(es.Ensemble(es.Linear(3), 4000), features, chosen, y)
+    many = diagnostics.replay(es.Ensemble(es.Linear(3, 1.0), 4000), features, chosen, y)
     _, cov = regression(x[:11], y[:11], 1.0, np.zeros(3), np.eye(3))
     want = np.sqrt(x[11] @ cov @ x[11])
     assert many.spread[11] == pytest.approx(want, rel=4 / np.sqrt(2 * 4000))
     with pytest.raises(ValueError, match="same length"):
-        diagnostics.replay(es.Point(es.Linear(3)), features, chosen, y[:5])
+        diagnostics.replay(es.Point(es.Linear(3, 1.0)), features, chosen, y[:5])
 
 
 def test_networks_show_how_far_they_have_moved_from_their_prior_draws():
-    ensemble = es.Ensemble(es.Network(es.GaussianMLP(2, (3,)), 2, 10, prior_std=2.0), 4)
+    make = es.GaussianMLP(2, (3,), prior_std=1.0)
+    ensemble = es.Ensemble(es.Network(make, 2, 10, prior_std=2.0), 4)
     belief = ensemble.init(jax.random.key(0))
     np.testing.assert_array_equal(diagnostics.prior_distance(ensemble, belief), np.zeros(4))
     action = es.Action(jnp.array(0), jnp.ones(2))
@@ -271,6 +272,6 @@ def test_networks_show_how_far_they_have_moved_from_their_prior_draws():
     then = [np.asarray(w, np.float64) for w in belief[1].model.weights]
     square = sum(((a - b) ** 2).reshape(4, -1).sum(axis=1) for a, b in zip(now, then, strict=True))
     np.testing.assert_allclose(moved, np.sqrt(square / (2 * 3 + 3)) / 2.0, rtol=1e-5)
-    linear = es.Ensemble(es.Linear(2), 4)
+    linear = es.Ensemble(es.Linear(2, 1.0), 4)
     with pytest.raises(TypeError, match="Linear does not keep its members' prior draws"):
         diagnostics.prior_distance(linear, linear.init(jax.random.key(0)))

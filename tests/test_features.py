@@ -31,13 +31,13 @@ def test_interactions_tell_contexts_apart():
 
 def test_descriptions_may_nest():
     hasher = es.Hasher(1024)
-    nested = hasher([{"size": {"width": 2.5}, "tags": ["new", "red"], "sale": True, "note": None}])
-    # Constant, size.width, two tags and the sale; nothing is said by None.
+    nested = hasher([{"size": {"width": 2.5}, "tags": ["new", "red"], "sale": True}])
+    # Constant, size.width, two tags and the sale.
     assert np.sort(np.abs(nested[0][nested[0] != 0])).tolist() == [1.0, 1.0, 1.0, 1.0, 2.5]
     with pytest.raises(TypeError, match=r"action\.when must be text"):
         hasher([{"when": object()}])
     with pytest.raises(ValueError, match=r"action\.price must be finite"):
-        hasher([{"price": float("nan")}])
+        hasher([{"price": float("inf")}])
 
 
 def test_data_frames_may_hold_text_when_hashed():
@@ -143,6 +143,15 @@ def test_names_are_found_in_time_linear_in_their_number():
     assert read.mask.sum() == 5_000
     with pytest.raises(ValueError, match="'item 7' occurs twice"):
         names_of([*names, "item 7"])
+
+
+def test_rows_are_put_in_the_order_of_the_agents_own_actions():
+    offers = Offers(3, NAMES, None)
+    given = {"cake": [3.0], "tea": [1.0], "coffee": [2.0]}
+    table, names, may = offers.read(given, None, {"cake": False, "tea": True, "coffee": True}, 1)
+    assert table.tolist() == [[1.0], [2.0], [3.0]]
+    assert names == NAMES
+    assert may.tolist() == [True, True, False]
 
 
 class Frame:

@@ -1,12 +1,16 @@
 """What a network keeps: a window of the newest, or a fair sample of all."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from reference import learn, regression
 
 import ensemble_sampling as es
+from ensemble_sampling.learners.histories import History, Moments, Scales
 
 
 def line(key):
@@ -17,7 +21,8 @@ def line(key):
 def kept(capacity: int, x: float, history: es.Window | es.Reservoir) -> es.Network:
     """`line` on whole batches; with rows of size x in every slot a step solves the quadratic."""
     rate = 0.5 / (x**2 + 1 / capacity)
-    return es.Network(line, 1, capacity, batch=None, steps=8, learning_rate=rate, history=history)
+    how: Any = {"batch": None, "steps": 8, "learning_rate": rate, "optimizer": optax.sgd}
+    return es.Network(line, 1, capacity, 1.0, 1.0, history=history, **how)
 
 
 def alternating(n: int, x: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -102,3 +107,45 @@ def test_a_thinned_ensemble_is_as_far_from_the_truth_as_it_thinks(x):
 
     squared = np.asarray(jax.vmap(surprise)(jax.random.split(jax.random.key(0), truths)))
     assert squared.mean() == pytest.approx(1, abs=5 * np.sqrt(2 / truths))
+
+
+def test_scales_are_the_mean_and_variance_of_what_was_seen(float64):
+    rng = np.random.default_rng(0)
+    x, y = 5 + rng.normal(size=(40, 3)) * [0.1, 1, 100], rng.normal(size=40)
+    scales = Scales.unknown(3, ())
+    for n in range(1, 41):
+        scales = scales.add(jnp.asarray(x[n - 1]), jnp.asarray(y[n - 1]), jnp.asarray(n))
+        for found, seen in ((scales.features, x[:n]), (scales.outcomes, y[:n])):
+            np.testing.assert_allclose(found.center, seen.mean(axis=0), rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(found.variance, seen.var(axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(Scales.unknown(3, ()).features.spread, np.ones(3))
+
+
+def test_scales_follow_outcomes_that_move_when_the_window_does():
+    """With room for ten, the eleventh and later count a tenth: the mean of 60 fives after 60
+    zeros is within 5 x 0.9^60 of 5."""
+    scales = Scales.unknown(1, ())
+    for n in range(120):
+        count = jnp.asarray(min(n + 1, 10))
+        scales = scales.add(jnp.ones(1), jnp.asarray(5.0 * (n >= 60)), count)
+    assert float(scales.outcomes.center) == pytest.approx(5, abs=5 * 0.9**60 + 1e-5)
+    assert float(scales.outcomes.variance) < 0.1
+
+
+def test_the_learned_noise_lies_between_a_tenth_of_the_spread_and_all_of_it():
+    scales = Scales.unknown(1, ())._replace(outcomes=Moments(jnp.asarray(3.0), jnp.asarray(4.0)))
+    stds = [float(scales.noise_std(jnp.asarray(e), jnp.asarray(998))) for e in (0.0, 1.0, 50.0)]
+    # Of the mean squares 0, 1 and 50 over 998 outcomes, with two of variance 4 added.
+    np.testing.assert_allclose(stds, [0.2, np.sqrt((998 + 8) / 1000), 2.0], rtol=1e-6)
+    assert float(scales.noise_std(jnp.zeros(()), jnp.zeros(()))) == pytest.approx(2.0)
+
+
+def test_features_beyond_all_that_was_seen_are_not_taken_farther_than_five_spreads():
+    history = History(jnp.zeros((4, 2)), jnp.zeros(4), None, jnp.zeros((), int))
+    np.testing.assert_array_equal(history.inputs(jnp.full(2, 99.0)), np.full(2, 99.0))
+    known = Scales.unknown(2, ())._replace(
+        features=Moments(jnp.array([10.0, 0.0]), jnp.array([4.0, 0.0]))
+    )
+    history = history._replace(scales=known)
+    inputs = history.inputs(jnp.array([[12.0, 0.5], [1e6, -1e6]]))
+    np.testing.assert_allclose(inputs, [[1.0, 0.5], [5.0, -5.0]])

@@ -14,7 +14,7 @@ PERTURBATIONS = [es.Gaussian(), es.Rademacher(), es.Poisson(), es.Bernoulli(), e
 PROBLEMS, DIM, PERIODS, MEMBERS = 40, 5, 25, 3
 
 
-def problem(kind: str, seed: int):
+def problem(kind: str, seed: int) -> Any:
     """(learner, prior mean, prior covariance, indices, actions, outcomes), all at random."""
     rng = np.random.default_rng(seed)
     noise_std = float(np.exp(rng.uniform(-2, 2)))
@@ -100,7 +100,8 @@ def test_independent_arms_are_a_linear_model_with_one_feature_per_arm(float64):
         learn(es.Ensemble(learner, 6), jax.random.key(0), indices, np.eye(arms)[indices], y)[1]
         for learner in learners
     )
-    np.testing.assert_allclose(*map(thetas, learners, (one, two)), atol=1e-12)
+    have, want = map(thetas, learners, (one, two))
+    np.testing.assert_allclose(have, want, atol=1e-12)
 
 
 @pytest.mark.parametrize("noise_std", [1.0, 1e-2], ids=["variance 1", "variance 1e-4"])

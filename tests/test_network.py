@@ -16,14 +16,17 @@ from ensemble_sampling.learners.network import Member
 DIM, HIDDEN, PERIODS, BATCH, STEPS, NOISE_STD = 4, 5, 12, 7, 3, 2.0
 
 
-def neuron(**settings) -> es.Network:
+PAPER: dict[str, Any] = {"learning_rate": 0.1, "optimizer": optax.sgd}
+
+
+def neuron() -> es.Network:
     make = es.GaussianMLP(DIM, (), prior_std=1.5, squash=True)
-    return es.Network(make, DIM, PERIODS, NOISE_STD, 1.5, batch=BATCH, **settings)
+    return es.Network(make, DIM, PERIODS, NOISE_STD, 1.5, batch=BATCH, **PAPER)
 
 
 def two_layer(**changes) -> es.Network:
     make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.7)
-    settings: dict[str, Any] = {"batch": BATCH, "capacity": PERIODS} | changes
+    settings: dict[str, Any] = PAPER | {"batch": BATCH, "capacity": PERIODS} | changes
     return es.Network(make, DIM, noise_std=NOISE_STD, prior_std=0.7, **settings)
 
 
@@ -190,14 +193,13 @@ def test_a_linear_network_on_whole_batches_becomes_the_linear_ensemble(room, flo
     def make(key):  # a network that is linear, drawn exactly as Linear draws its prior
         return es.MLP([prior_std * jax.random.normal(key, (DIM,))])
 
-    network = es.Network(
-        make, DIM, room * periods, noise_std, prior_std, batch=None, steps=4000, learning_rate=0.05
-    )
+    how: Any = PAPER | {"batch": None, "steps": 4000, "learning_rate": 0.05}
+    network = es.Network(make, DIM, room * periods, noise_std, prior_std, **how)
     key = jax.random.key(6)
     i, x, y = data(periods)
     _, exact = learn(linear, key, i, x, y)
     _, trained = learn(es.Ensemble(network, members), key, i, x, y)
-    np.testing.assert_allclose(trained[1].model.weights[0], thetas(exact), atol=1e-6)
+    np.testing.assert_allclose(trained[1].model.weights[0], thetas(linear, exact), atol=1e-6)
 
 
 def test_any_equinox_module_and_optimizer_learns():
@@ -233,7 +235,8 @@ class Shuffled(eqx.Module):
 
 
 def test_arrays_that_are_no_floats_stay_as_each_member_drew_them():
-    ensemble, key = es.Ensemble(es.Network(Shuffled, DIM, PERIODS), 4), jax.random.key(0)
+    learner = es.Network(Shuffled, DIM, PERIODS, 1.0, 1.0, **PAPER)
+    ensemble, key = es.Ensemble(learner, 4), jax.random.key(0)
     start, end = learn(ensemble, key, *data())
     orders = np.asarray(end[1].fixed.order)
     np.testing.assert_array_equal(orders, start[1].fixed.order)
@@ -335,7 +338,8 @@ def _f32(*arrays):
 
 
 def test_diverged_members_are_counted_in_the_result():
-    learner = es.Network(es.GaussianMLP(DIM, (HIDDEN,)), DIM, 20, 1.0, learning_rate=1e6)
+    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
+    learner = es.Network(make, DIM, 20, 1.0, 1.0, learning_rate=1e6, optimizer=optax.sgd)
     world = es.NetworkBandit(DIM, arms=5, hidden=HIDDEN, noise_std=1.0)
     result = es.simulate(es.EnsembleSampling(learner, 3), world, periods=20, realizations=4)
     assert result.diverged > 0
@@ -348,7 +352,7 @@ def test_diverged_members_are_counted_in_the_result():
 def test_with_one_output_per_action_only_the_chosen_one_learns():
     arms = 3
     make = lambda key: es.MLP([jax.random.normal(key, (arms, DIM))])  # noqa: E731
-    learner = es.Network(make, DIM, 10, 1.0, arms=arms)
+    learner = es.Network(make, DIM, 10, 1.0, 1.0, arms=arms, **PAPER)
     key = jax.random.key(0)
     shared, member = learner.init(key)
     context = jax.random.normal(key, (DIM,))
@@ -365,9 +369,8 @@ def test_with_one_output_per_action_only_the_chosen_one_learns():
 
 def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
     periods, runs = 1000, 40
-    learner = es.Network(
-        es.GaussianMLP(100, (), prior_std=10**0.5, squash=True), 100, periods, 10.0, 10**0.5
-    )
+    make = es.GaussianMLP(100, (), prior_std=10**0.5, squash=True)
+    learner = es.Network(make, 100, periods, 10.0, 10**0.5, **PAPER)
 
     def late(agent) -> np.ndarray:
         regret = es.simulate(agent, es.NeuronBandit(), periods, runs, keep=True).regret

@@ -24,7 +24,7 @@ def test_figure_1a_lands_on_the_published_values():
     It takes 60 s on two cores at most, compilation included; counted as computing time, so that
     what else runs on the machine does not matter.
     """
-    learner, env = es.IndependentArms(ARMS), es.GaussianArms(ARMS)
+    learner, env = es.IndependentArms(ARMS, 1.0), es.GaussianArms(ARMS)
     agents = [es.ThompsonSampling(es.Exact(learner))]
     agents += [es.EnsembleSampling(learner, members) for members in (5, 10, 20, 30)]
     began = time.process_time()

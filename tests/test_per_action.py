@@ -38,7 +38,7 @@ def test_each_action_is_valued_by_its_own_model():
     context = jnp.asarray([1.0, -2.0, 0.5])
     values = LEARNER.predict(shared, member, jnp.broadcast_to(context, (ARMS, DIM)))
     assert np.asarray(values) == pytest.approx(
-        thetas(LEARNER, (shared, member)) @ context, rel=1e-5
+        thetas(LEARNER, (shared, member)) @ np.asarray(context), rel=1e-5
     )
     assert len(set(np.asarray(values).tolist())) == ARMS
 
@@ -101,7 +101,7 @@ def test_bad_settings_are_refused():
 
 def test_an_outcome_does_not_copy_the_other_models():
     arms, dim = 40, 30
-    agent = es.EnsembleSampling(es.PerAction(es.Linear(dim=dim), arms), members=5)
+    agent = es.EnsembleSampling(es.PerAction(es.Linear(dim, 1.0), arms), members=5)
     state = agent.init(jax.random.key(0))
     action = es.Action(jnp.asarray(2), jnp.ones(dim))
     update = jax.jit(lambda *given: agent.update(*given), donate_argnums=1)

@@ -17,7 +17,7 @@ SETTINGS = ["--arms", "4", "--periods", "60", "--tolerance", "0.1", "--realizati
 
 @pytest.fixture(scope="module")
 def small():
-    return es.plan(es.IndependentArms(4), es.GaussianArms(4), 60, 0.1, 300)
+    return es.plan(es.IndependentArms(4, 1.0), es.GaussianArms(4), 60, 0.1, 300)
 
 
 def test_a_plan_says_how_many_members_and_why(small):
@@ -29,7 +29,7 @@ def test_a_plan_says_how_many_members_and_why(small):
     asked = es.theory.members_for_loss(dim=4, arms=4, periods=60, epsilon=0.1)
     assert f"asks for {asked:,} members" in text
     assert small.decision_seconds > 0
-    state = es.EnsembleSampling(es.IndependentArms(4), small.members).init(jax.random.key(0))
+    state = es.EnsembleSampling(es.IndependentArms(4, 1.0), small.members).init(jax.random.key(0))
     assert small.decision_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     assert all(f"{e.members:>6} members {e.difference:8.4f}" in text for e in size.evaluated)
     assert "± is one standard error" in text
@@ -40,7 +40,7 @@ def test_a_plan_shows_the_curves_of_its_own_ensemble(small):
     assert (thompson.label, ensemble.label) == ("Thompson sampling", f"{small.members} models")
     assert len(thompson.mean) == len(ensemble.mean) == 60
     assert thompson.mean[-1] == pytest.approx(small.size.thompson)
-    agent = es.EnsembleSampling(es.IndependentArms(4), small.members)
+    agent = es.EnsembleSampling(es.IndependentArms(4, 1.0), small.members)
     alone = es.simulate(agent, es.GaussianArms(4), 60, 300)
     np.testing.assert_allclose(alone.mean, ensemble.mean, rtol=1e-6)
 

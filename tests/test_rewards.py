@@ -1,10 +1,12 @@
 """Expected rewards of random outcomes: vectors with Gaussian noise, and clicks."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from reference import learn
 
@@ -54,9 +56,8 @@ def test_vector_outcomes_are_learned_and_scored(kind):
         learner = es.Linear(DIM, 0.05, outcomes=2, reward=reward)
     else:
         make = lambda key: es.MLP([jax.random.normal(key, (2, DIM))])  # noqa: E731
-        learner = es.Network(
-            make, DIM, 300, 0.05, outcomes=2, reward=reward, learning_rate=1e-3, steps=5
-        )
+        how: Any = {"learning_rate": 1e-3, "steps": 5, "optimizer": optax.sgd}
+        learner = es.Network(make, DIM, 300, 0.05, 1.0, outcomes=2, reward=reward, **how)
     ensemble = es.Ensemble(learner, 3)
     _, end = learn(ensemble, jax.random.key(0), np.zeros(300, int), x, y)
     have = ensemble.values(jax.random.key(0), end, jnp.asarray(x[:20], float), 1)
@@ -94,7 +95,7 @@ def test_cross_entropy_is_twice_the_negative_log_likelihood_of_a_click():
 
 def logit_network(outputs: int, reward, **settings) -> es.Network:
     return es.Network(
-        es.GaussianMLP(DIM, (), outputs),
+        es.GaussianMLP(DIM, (), outputs, prior_std=1.0),
         DIM,
         10,
         0.5,
@@ -135,7 +136,7 @@ def test_a_reward_of_many_clicks_is_averaged_over_balanced_points():
 
 
 def test_a_network_averages_a_vectors_reward_over_gaussian_noise(float64):
-    make, key = es.GaussianMLP(DIM, (), 2), jax.random.key(0)
+    make, key = es.GaussianMLP(DIM, (), 2, prior_std=1.0), jax.random.key(0)
     learner = es.Network(make, DIM, 5, 0.7, outcomes=2, reward=lambda y: y[0] ** 2 + y[1])
     shared, member = learner.init(key)
     x = jax.random.normal(key, (5, DIM))
@@ -161,6 +162,7 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
         batch=None,
         steps=3,
         learning_rate=0.3,
+        optimizer=optax.sgd,
     )
     _, end = learn(es.Ensemble(learner, members), jax.random.key(0), np.zeros(periods, int), x, y)
     theta = np.asarray(end[1].model.weights[0])

@@ -11,7 +11,7 @@ ORDER = [
     ("core", "checks", "code", "config", "files", "rewards", "networks"),  # the ground floor
     ("learners",),
     ("posteriors",),
-    ("agents",),
+    ("agents", "persistent"),
     ("environments",),
     ("simulate",),
     ("decide",),

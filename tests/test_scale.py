@@ -56,12 +56,13 @@ def posterior(rows, outcomes):
 
 
 def belief(bandit):
-    """Mean and the covariance's root, of an exact linear agent."""
-    root, mean = (
+    """Mean and the covariance's root, of an exact linear agent that was told its noise."""
+    known, noise = bandit.state.belief[0], bandit._agent.posterior.learner.noise_std
+    mean, root = (
         np.asarray(part.value, np.float64) + np.asarray(part.lost, np.float64)
-        for part in bandit.state.belief
+        for part in (known.mean, known.root)
     )
-    return mean, root
+    return mean, noise * root
 
 
 def equal(one, other):
@@ -263,6 +264,7 @@ def test_normalising_costs_no_regret_where_it_is_not_needed():
 
 def test_what_a_snapshot_knows_is_not_learned_again(tmp_path, monkeypatch):
     rows, outcomes = rows_with_newcomers(24), np.sin(np.arange(24))
+    rows[:18, 1] = 0  # its size is that of its first sight, and not of the first 16 outcomes
     with es.Bandit.open(tmp_path, EXACT) as bandit:
         taught(bandit, rows[:20], outcomes[:20])
     bandit = es.Bandit.open(tmp_path, EXACT)

@@ -298,7 +298,7 @@ def test_the_same_seed_gives_the_same_worlds_to_every_agent():
     env = Recorder(ARMS)
     kept = [
         regrets(agent, env, 30, 8, seed=4)
-        for agent in (es.Uniform(), es.EnsembleSampling(es.IndependentArms(ARMS), 3))
+        for agent in (es.Uniform(), es.EnsembleSampling(es.IndependentArms(ARMS, 1.0), 3))
     ]
     one, two = (np.sort(np.unique(np.abs(r)))[1:] for r in kept)  # all but 0
     key = jax.random.key(4)
@@ -331,7 +331,7 @@ def test_the_agents_stream_is_not_the_worlds():
 
 
 def small(**options) -> Any:
-    agent = es.EnsembleSampling(es.IndependentArms(4), 3)
+    agent = es.EnsembleSampling(es.IndependentArms(4, 1.0), 3)
     return es.simulate(agent, es.GaussianArms(4), 20, 22, seed=2, **options)
 
 
@@ -529,13 +529,13 @@ def finished(whole, tmp_path):
         ({"periods": 21}, "periods: 20 -> 21"),
         ({"coupled": True}, "coupled: False -> True"),
         ({"keep": False}, "keep: True -> False"),
-        ({"agent": es.EnsembleSampling(es.IndependentArms(4), 4)}, r"members: 3 -> 4"),
+        ({"agent": es.EnsembleSampling(es.IndependentArms(4, 1.0), 4)}, r"members: 3 -> 4"),
         ({"environment": es.GaussianArms(4, noise_std=2.0)}, r"environment.noise_std: 1.0 -> 2.0"),
     ],
 )
 def test_another_runs_checkpoint_is_refused_by_what_differs(finished, change, named):
     options = {
-        "agent": es.EnsembleSampling(es.IndependentArms(4), 3),
+        "agent": es.EnsembleSampling(es.IndependentArms(4, 1.0), 3),
         "environment": es.GaussianArms(4),
         "periods": 20,
         "realizations": 22,
@@ -604,7 +604,7 @@ def test_a_period_costs_the_same_early_and_late(periods):
     def body(periods):
         traced = jax.make_jaxpr(
             lambda key: realization(
-                es.EnsembleSampling(es.Linear(3), 4),
+                es.EnsembleSampling(es.Linear(3, 1.0), 4),
                 es.LinearBandit(3, 5),
                 key,
                 periods,
@@ -626,7 +626,7 @@ def test_a_sweep_over_settings_shares_one_compilation():
     def runs(agents, envs=(env,)):
         return [es.simulate(a, e, 4, 3) for a in agents for e in envs]
 
-    learner = es.IndependentArms(3)
+    learner = es.IndependentArms(3, 1.0, 0.0)
     runs([es.EpsilonGreedy(learner, 0.3)])
     before = _program.cache_info().misses
     runs([es.EpsilonGreedy(learner, e) for e in (0.1, 0.2, np.float64(0.5))])
@@ -723,12 +723,12 @@ def test_a_label_with_brackets_is_shown_as_it_is(capsys):
 
 
 def test_float64_runs_are_float64(float64):
-    agent, env = es.ThompsonSampling(es.Exact(es.Linear(2))), es.LinearBandit(2, 3)
+    agent, env = es.ThompsonSampling(es.Exact(es.Linear(2, 1.0))), es.LinearBandit(2, 3)
     assert regrets(agent, env, 5, 3).dtype == np.float64
 
 
 def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
-    agent, env = es.EnsembleSampling(es.IndependentArms(5), 10), es.GaussianArms(5)
+    agent, env = es.EnsembleSampling(es.IndependentArms(5, 1.0), 10), es.GaussianArms(5)
     drawn, scored = (regrets(agent, env, 10, 500, seed=3, expected=e) for e in (False, True))
     assert np.array_equal(drawn[:, :-1], scored[:, :-1])
     gap = drawn[:, -1] - scored[:, -1]

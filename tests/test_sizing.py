@@ -119,7 +119,7 @@ def test_an_ensemble_that_never_suffices_is_an_error_that_says_by_how_much():
 
 @pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson()])
 def test_the_first_members_of_a_larger_ensemble_act_as_a_smaller_one(perturbation):
-    learner, world = es.IndependentArms(ARMS), es.GaussianArms(ARMS)
+    learner, world = es.IndependentArms(ARMS, 1.0), es.GaussianArms(ARMS)
     small = es.EnsembleSampling(learner, 3, perturbation)
     part = es.ThompsonSampling(FirstMembers(es.Ensemble(learner, 7, perturbation), 3))
     a, b = (es.simulate(agent, world, 50, 20, keep=True) for agent in (small, part))
@@ -136,7 +136,7 @@ def test_ten_arms_need_the_published_number_of_members(tmp_path):
     """Figure 1b has 15 for 10 arms; it is within the range at 1,500 realizations."""
     told = []
     again = smallest_ensemble(
-        es.IndependentArms(10), es.GaussianArms(10), 2000, 1500, 0.03, checkpoint=tmp_path
+        es.IndependentArms(10, 1.0), es.GaussianArms(10), 2000, 1500, 0.03, checkpoint=tmp_path
     )
     assert again.low <= 15 <= again.high
     assert again.low <= again.members <= again.high
@@ -145,7 +145,7 @@ def test_ten_arms_need_the_published_number_of_members(tmp_path):
     most = max(e.realizations for e in again.evaluated)
     assert most == again.realizations == 1500
     found = smallest_ensemble(
-        es.IndependentArms(10),
+        es.IndependentArms(10, 1.0),
         es.GaussianArms(10),
         2000,
         1500,
@@ -159,7 +159,7 @@ def test_ten_arms_need_the_published_number_of_members(tmp_path):
 
 def test_bad_input_is_refused_before_anything_runs():
     def search(learner=None, realizations=10, tolerance=0.03, **settings):
-        learner = es.IndependentArms(ARMS) if learner is None else learner
+        learner = es.IndependentArms(ARMS, 1.0) if learner is None else learner
         return smallest_ensemble(
             learner, es.GaussianArms(ARMS), 10, realizations, tolerance, **settings
         )

@@ -1,9 +1,11 @@
 """A figure small enough to run in a test: one panel of curves, one of sizes."""
 
+from functools import partial
+
 import ensemble_sampling as es
 from ensemble_sampling.paper import Curves, Figure, Sizes, report, reproduce
 
-LEARNER = es.IndependentArms(arms=3)
+LEARNER = es.IndependentArms(arms=3, noise_std=1.0)
 CURVES = Curves(
     name="1a",
     title="Three arms",
@@ -20,7 +22,7 @@ SIZES = Sizes(
     title="Models needed",
     arms=(2, 3),
     environment=es.GaussianArms,
-    learner=es.IndependentArms,
+    learner=partial(es.IndependentArms, noise_std=1.0),
     tolerance=0.2,
     periods=10,
     realizations=200,

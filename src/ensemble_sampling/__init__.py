@@ -12,7 +12,8 @@ from .agents import (
     Uniform,
 )
 from .core import Action, Agent, Environment, Learner, Noise, Posterior, Round
-from .decide.bandit import Bandit, Decision
+from .decide.bandit import Bandit
+from .decide.decisions import Decision, Prediction, Values
 from .decide.features import Hasher
 from .environments import (
     GaussianArms,
@@ -88,6 +89,7 @@ __all__ = [
     "Point",
     "Poisson",
     "Posterior",
+    "Prediction",
     "Rademacher",
     "RandomFeatures",
     "Reservoir",
@@ -98,6 +100,7 @@ __all__ = [
     "ThompsonSampling",
     "Uniform",
     "Unperturbed",
+    "Values",
     "Waves",
     "Window",
     "diagnostics",

@@ -63,6 +63,7 @@ class ThompsonSampling(eqx.Module):
     draws: int = eqx.field(static=True, default=1000)
     arms = taken("posterior", "arms")
     dim = taken("posterior", "dim")
+    columns = taken("posterior", "columns")
     reward = taken("posterior", "reward")
     host = taken("posterior", "host")
     label = taken("posterior", "label")
@@ -96,8 +97,11 @@ class ThompsonSampling(eqx.Module):
     ) -> Array:
         features = checks.offer(features)
         key = jax.random.key(0) if key is None else checks.key(key)
-        values = self.posterior.values(key, state, features, self.draws)
-        return shares(values, available).mean(axis=0)
+        return shares(self.values(key, state, features), available).mean(axis=0)
+
+    def values(self, key: Key, state: Any, features: Array) -> Array:
+        """What each of the models thinks the actions are worth (S, K)."""
+        return self.posterior.values(key, state, features, self.draws)
 
     def diverged(self, state: Any) -> Array | int:
         """How often models had to be put back to their start."""
@@ -206,6 +210,7 @@ class EpsilonGreedy(eqx.Module):
     epsilon: Any
     arms = taken("posterior", "arms")
     dim = taken("posterior", "dim")
+    columns = taken("posterior", "columns")
     reward = taken("posterior", "reward")
     check_outcome = taken("posterior", "check_outcome")
 
@@ -240,13 +245,17 @@ class EpsilonGreedy(eqx.Module):
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
-        belief, t = state
+        _, t = state
         features = checks.offer(features)
         key = jax.random.key(0) if key is None else checks.key(key)
-        values = self.posterior.values(key, belief, features, 1)[0]
+        values = self.values(key, state, features)[0]
         epsilon = self.epsilon(t)
         uniform = shares(jnp.zeros_like(values), available)
         return (1 - epsilon) * shares(values, available) + epsilon * uniform
+
+    def values(self, key: Key, state: Any, features: Array) -> Array:
+        """What the one model thinks the actions are worth (1, K)."""
+        return self.posterior.values(key, state[0], features, 1)
 
     def diverged(self, state: Any) -> Array:
         """How often the model had to be put back to its start."""

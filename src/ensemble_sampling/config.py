@@ -152,6 +152,11 @@ UNSAID = {
 """What `None`, the default of these arguments, stands for."""
 
 
+def _unsaid(part: Any, name: str) -> str | None:
+    # Where there is no prior covariance, as of a network, `None` is a prior of its own.
+    return UNSAID.get(name) if name != "prior_std" or hasattr(part, "prior_root") else None
+
+
 def short(self: Any, maker: Any = None) -> str:
     """A part as one would write it, without what is default: `Linear(dim=10)`.
 
@@ -162,7 +167,7 @@ def short(self: Any, maker: Any = None) -> str:
     for name, parameter in inspect.signature(maker).parameters.items():
         value = given.get(name, parameter.default)
         text, default = _text(value), _text(parameter.default)
-        if text not in (default, UNSAID.get(name) if default == "None" else default):
+        if text not in (default, _unsaid(self, name) if default == "None" else default):
             bare = not words and dataclasses.is_dataclass(value)
             words.append(text if bare else f"{name}={text}")
     return f"{maker.__name__}({', '.join(words)})"

@@ -3,7 +3,7 @@
 All are pure functions of `(key, state, ...)` on frozen configurations; every state is a pytree.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -55,6 +55,8 @@ class Facts:
     """How many actions are on offer in every round; None: any number."""
     dim: int | None = None
     """How many features describe an action; None: any number."""
+    columns: Sequence[str] | None = None
+    """What the features are called, where it was told; None: it knows them by position."""
     reward: Any = None
     """The known `Reward` of outcomes that are vectors; None: an outcome is its own reward."""
     host: bool = False
@@ -75,6 +77,10 @@ class Facts:
 
     def check_outcome(self, outcome: Any) -> None:
         """Raise an error for an outcome that cannot be learned."""
+
+    def values(self, key: Key, state: Any, features: Array) -> Array | None:
+        """Values (S, K) of S equally likely models, those `probabilities` are made of with the
+        same key (agents; a posterior's takes the number of draws as well); None: it has none."""
 
 
 def fact(part: Any, name: str) -> Any:
@@ -182,7 +188,7 @@ class Agent(Protocol):
     """A rule for choosing, and what it has learned so far.
 
     What it may say of itself is in `Facts`: `arms`, `dim`, `reward`, `host`, `label`,
-    `diverged(state)` and `check_outcome(outcome)`.
+    `values(key, state, features)`, `diverged(state)` and `check_outcome(outcome)`.
     """
 
     def init(self, key: Key) -> Any: ...

@@ -1,4 +1,4 @@
-"""Layers without biases and the paper's prior over their weights, for learners and worlds alike."""
+"""Layers of leaky rectifiers and priors over their weights, for learners and worlds alike."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,11 +13,15 @@ from .core import Key
 
 
 class MLP(eqx.Module):
-    """Layers without biases: leaky ReLU after every layer, but for the last unless `squash`."""
+    """Layers without biases: leaky ReLU after every layer, but for the last unless `squash`.
+
+    constant: whether a 1 is added to the inputs, for which the first layer has a last column.
+    """
 
     weights: list[Array]
     slope: float = eqx.field(static=True, default=0.01)
     squash: bool = eqx.field(static=True, default=False)
+    constant: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not isinstance(self.weights, list | tuple) or not self.weights:
@@ -25,9 +29,13 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         *hidden, last = self.weights
+        x = self._input(x)
         for w in hidden:
             x = jax.nn.leaky_relu(w @ x, self.slope)
         return self._output(last @ x)
+
+    def _input(self, x: Array) -> Array:
+        return jnp.append(x, 1.0) if self.constant else x
 
     def _output(self, x: Array) -> Array:
         return jax.nn.leaky_relu(x, self.slope) if self.squash else x
@@ -37,6 +45,7 @@ class MLP(eqx.Module):
         *hidden, last = self.weights
         if not hidden:
             raise ValueError("dropout leaves out hidden units, and this network has none")
+        x = self._input(x)
         mask = jnp.ones_like(x)
         for i, w in enumerate(hidden):
             x = jax.nn.leaky_relu(w @ (x * mask), self.slope)
@@ -63,16 +72,27 @@ def published_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
     return still(weights) @ (hidden * mask) + learning - still(learning)
 
 
-class GaussianMLP(eqx.Module):
-    """Draws an `MLP` with independent N(0, prior_std^2) weights, the paper's prior.
+OUTPUT_STD = 0.25
+"""Of functions drawn by default: a model explains a part of outcomes that vary by 1."""
 
-    `hidden=()` with `squash` is the single neuron, `hidden=(50,)` the two-layer network.
+
+class GaussianMLP(eqx.Module):
+    """Draws an `MLP` with independent normal weights.
+
+    By default a prior over functions that does not depend on widths: weights have the variance
+    g / inputs of their layer, with g = 1 in the first and 2 after a rectifier, which halves the
+    mean square (He et al., 2015), and the last layer is made `OUTPUT_STD` times as large. For
+    features of variance 1 and the constant added to them that is the outputs' standard deviation.
+
+    prior_std: a number is the paper's prior, N(0, prior_std^2) weights in all layers, and no
+        constant is added: `hidden=()` with `squash` is its single neuron, `hidden=(50,)` its
+        two-layer network.
     """
 
     dim: int = eqx.field(static=True)
     hidden: tuple[int, ...] = eqx.field(static=True)
     outputs: int | None = eqx.field(static=True, default=None)
-    prior_std: float = 1.0
+    prior_std: float | None = None
     slope: float = eqx.field(static=True, default=0.01)
     squash: bool = eqx.field(static=True, default=False)
 
@@ -84,21 +104,33 @@ class GaussianMLP(eqx.Module):
             checks.size("hidden", width)
         if self.outputs is not None:
             checks.size("outputs", self.outputs)
-        checks.positive("prior_std", self.prior_std)
+        if self.prior_std is not None:
+            checks.positive("prior_std", self.prior_std)
         checks.scalar("slope", self.slope, low=0.0, high=1.0)
         checks.flag("squash", self.squash)
 
+    @property
+    def stds(self) -> list[Array | float]:
+        """The standard deviation of the weights of every layer."""
+        if self.prior_std is not None:
+            return [self.prior_std] * (1 + len(self.hidden))
+        inputs, gains = [self.dim + 1, *self.hidden], [1.0] + [2.0] * len(self.hidden)
+        gains[-1] *= OUTPUT_STD**2
+        return [(g / n) ** 0.5 for g, n in zip(gains, inputs, strict=True)]
+
     def __call__(self, key: Key) -> MLP:
-        return self._draw(key, self.prior_std)
+        return self._draw(key, self.stds)
 
     def center(self, key: Key) -> MLP:
         """Near zero, where the paper starts epsilon-greedy and dropout."""
-        return self._draw(key, 0.01)
+        return self._draw(key, [0.01] * (1 + len(self.hidden)))
 
-    def _draw(self, key: Key, std: Array | float) -> MLP:
+    def _draw(self, key: Key, stds: list[Array | float]) -> MLP:
+        constant = self.prior_std is None
         last = () if self.outputs is None else (self.outputs,)
-        widths = [(self.dim,), *((h,) for h in self.hidden), last]
+        widths = [(self.dim + constant,), *((h,) for h in self.hidden), last]
         shapes = [after + before for before, after in pairwise(widths)]
         keys = jax.random.split(key, len(shapes))
-        layers = [std * jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
-        return MLP(layers, self.slope, self.squash)
+        drawn = zip(stds, keys, shapes, strict=True)
+        layers = [std * jax.random.normal(k, shape) for std, k, shape in drawn]
+        return MLP(layers, self.slope, self.squash, constant)

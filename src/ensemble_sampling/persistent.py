@@ -9,17 +9,24 @@ from jax import Array
 
 from . import checks
 from .agents import shares
+from .config import short
 from .core import Action, Key, Posterior, fact, taken
 
 MEMORY = 0.02  # share of the newest outcome in what is usual
 
 
 class Tried(NamedTuple):
-    """How often each action was tried, and how much models usually differ about it."""
+    """How often each action was tried, and how much models usually differ about it.
+
+    low, high: of all outcomes. While no two differ their unit is not known, and how much models
+        differ is in another one; what is usual is then learned anew.
+    """
 
     times: Array
     usual: Array
     square: Array
+    low: Array
+    high: Array
 
 
 class Persistent(eqx.Module):
@@ -42,18 +49,22 @@ class Persistent(eqx.Module):
     reward = taken("posterior", "reward")
     label = taken("posterior", "label")
     check_outcome = taken("posterior", "check_outcome")
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.part("posterior", self.posterior, "init", "sample", "update", "values")
         if fact(self.posterior, "arms") is None:
-            raise ValueError("Persistent counts how often each action was tried: give a fixed set")
+            raise ValueError(
+                "Persistent counts how often each of a fixed set of actions was tried; PerAction("
+                f"learner, arms) has one. Got {self.posterior!r}"
+            )
         checks.scalar("tries", self.tries, low=0.0)
         checks.scalar("chance", self.chance, low=0.0, high=1.0)
         checks.size("draws", self.draws)
 
     def init(self, key: Key) -> Any:
-        zero = jnp.zeros(self.arms)
-        return self.posterior.init(checks.key(key)), Tried(zero, zero, zero)
+        zero, none = jnp.zeros(self.arms), jnp.full((), jnp.inf, float)
+        return self.posterior.init(checks.key(key)), Tried(zero, zero, zero, none, -none)
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
         values_key, choice_key = jax.random.split(checks.key(key))
@@ -76,6 +87,10 @@ class Persistent(eqx.Module):
         given = votes * spare
         return votes - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
 
+    def values(self, key: Key, state: Any, features: Array) -> Array:
+        """What each of the models thinks the actions are worth (S, K)."""
+        return self.posterior.values(key, state[0], features, self.draws)
+
     def _due(self, tried: Tried) -> Array:
         """How many tries every action is owed by now."""
         return self.tries * jnp.log2(tried.times.sum() + 2)
@@ -97,17 +112,24 @@ class Persistent(eqx.Module):
         offer = jnp.broadcast_to(action.features, (arms, action.features.shape[-1]))
         values = self.posterior.values(jax.random.fold_in(key, 1), belief, offer, self.draws)
         differ = values.std(axis=0)
-        first = tried.times.sum() == 0
+        outcome = checks.outcome(outcome)
+        total = jnp.sum(outcome)
+        low, high = jnp.minimum(tried.low, total), jnp.maximum(tried.high, total)
+        anew = (low < high) & ~(tried.low < tried.high)  # the first outcome unlike the others
 
         def follow(usual: Array, now: Array) -> Array:
-            return jnp.where(first, now, usual + MEMORY * (now - usual))
+            nothing = (usual == 0).all()
+            after = jnp.where(nothing, now, usual + MEMORY * (now - usual))
+            return jnp.where(anew, 0.0, after)
 
         after = Tried(
             tried.times.at[action.index].add(1),
             follow(tried.usual, differ),
             follow(tried.square, differ**2),
+            low,
+            high,
         )
-        return self.posterior.update(key, belief, action, checks.outcome(outcome)), after
+        return self.posterior.update(key, belief, action, outcome), after
 
     def diverged(self, state: Any) -> Array | int:
         """How often models had to be put back to their start."""

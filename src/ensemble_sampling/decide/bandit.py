@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -20,34 +19,21 @@ from .. import checks
 from ..agents import as_agent
 from ..config import describe, differences
 from ..core import Agent, Facts, Posterior, fact
+from . import words
 from .copies import NAME
+from .decisions import Decision, Prediction, Values
 from .default import Default
-from .features import LARGEST, Hasher, described, precision, unmasked
+from .features import LARGEST, Hasher, precision, recordable, unmasked
 from .ledger import Decided, Ledger, Observed
 from .offers import Offer, Offers, names_of
 from .programs import State, programs
 from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 from .summary import Summary, draw, summarize
+from .tables import Columns, needs_hasher
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was chosen, and how likely that was.
-
-    `action` is the name of the chosen action, or its `index` where actions have no names.
-    `probabilities` are those the index was drawn from: `probability` is what off-policy
-    evaluation divides by.
-    """
-
-    id: str
-    index: int
-    action: Any
-    probability: float
-    probabilities: np.ndarray = field(compare=False)  # the id says which
 
 
 class Taught(NamedTuple):
@@ -72,6 +58,9 @@ class Bandit:
     hasher: for actions and contexts described by dictionaries or text; the default agent brings
         its own where it needs one.
     actions: the names of the actions, where there is a fixed set of them.
+    floor: the share of decisions left to chance: every action on offer has at least this
+        probability over their number, so that logs can tell what other choices would have brought.
+        None is 0, or that of the folder where the agent is the default one.
     """
 
     def __init__(
@@ -82,9 +71,10 @@ class Bandit:
         normalise: bool = True,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
+        floor: float | None = None,
     ):
         self._ledger, self._folder, self._snapshot_every = Ledger(None), None, 0
-        self._setup(agent, seed, normalise, hasher, actions)
+        self._setup(agent, seed, normalise, hasher, actions, floor)
         self._begin(migrate=False)
 
     @classmethod
@@ -97,6 +87,7 @@ class Bandit:
         normalise: bool = True,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
+        floor: float | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """The bandit kept in a folder: created, or reopened where it left off.
@@ -104,7 +95,7 @@ class Bandit:
         `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
         after a snapshot is replayed when it is opened.
         """
-        options = (agent, seed, normalise, hasher, actions)
+        options = (agent, seed, normalise, hasher, actions, floor)
         return cls._in_folder(folder, options, snapshot_every, migrate=False)
 
     @classmethod
@@ -117,10 +108,11 @@ class Bandit:
         normalise: bool = True,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
+        floor: float | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
-        options = (agent, seed, normalise, hasher, actions)
+        options = (agent, seed, normalise, hasher, actions, floor)
         return cls._in_folder(folder, options, snapshot_every, migrate=True)
 
     @classmethod
@@ -148,13 +140,16 @@ class Bandit:
         normalise: bool,
         hasher: Hasher | None,
         actions: Any,
+        floor: float | None,
         recipe: Default | None = None,
     ) -> None:
         self._recipe = (recipe or Default()) if agent is None else None
         if seed is not None:
             checks.size("seed", seed, least=0, below=2**32)
-        self._options = (seed, checks.flag("normalise", normalise), hasher, actions)
-        self._normalise = normalise
+        if floor is not None:
+            floor = float(checks.scalar("floor", floor, low=0.0, high=1.0))
+        self._options = (seed, checks.flag("normalise", normalise), hasher, actions, floor)
+        self._normalise, self._floor, self._watch = normalise, floor or 0.0, words.Watch()
         if hasher is not None:
             checks.part("hasher", hasher, "width", "__call__")
         self._mutex, self._pid = threading.RLock(), os.getpid()
@@ -166,7 +161,8 @@ class Bandit:
         self._agent: Agent | None = None
         if agent is not None:
             self._adopt(as_agent(agent))
-            self._offers = Offers(fact(self._agent, "arms"), actions, hasher)
+            arms, columns = fact(self._agent, "arms"), fact(self._agent, "columns")
+            self._offers = Offers(arms, actions, hasher, expected=columns)
         else:
             names = None if actions is None else names_of(actions)
             arms = None if names is None else len(names)
@@ -183,7 +179,8 @@ class Bandit:
         self._host = bool(fact(agent, "host"))
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        self._bound, self._init, self._choose, self._learn = programs(agent)
+        program = programs(agent, self._floor)
+        self._bound, self._init, self._choose, self._learn, self._rank = program
         self._known_outcomes: set[tuple[int, ...]] = set()
 
     @property
@@ -196,16 +193,21 @@ class Bandit:
                 **who,
                 "seed": seed or 0,
                 "normalise": normalise,
-                "hasher": self._offers.hasher,
+                "hasher": recordable(self._offers.hasher),
                 "actions": self._offers.names,
                 "precision": str(self._dtype),
+                **({"floor": self._floor} if self._floor else {}),  # new: others go on unchanged
             }
         )
 
     def _begin(self, migrate: bool) -> None:
         recorded = self._ledger.description
+        columns = None if recorded is None else Columns.recorded(recorded.pop("columns", None))
         if self._recipe is not None and recorded is not None and not migrate:
             self._take_over(recorded)
+        if self._offers.hasher is None:
+            self._offers.columns = columns
+        self._columns, self._offers.begun = columns, self._ledger.decisions > 0
         changed = [] if recorded is None else differences(recorded, self._description)
         if changed and not migrate:
             raise ValueError(
@@ -223,20 +225,27 @@ class Bandit:
             (self._folder / SNAPSHOT).unlink(missing_ok=True)  # it is the former agent's
         self._sync()
         if changed or recorded is None:
-            self._ledger.describe(self._description)
+            self._describe()
             self.save()
+
+    def _describe(self) -> None:
+        """Record what decides every number, and what the columns are called."""
+        columns = self._offers.columns
+        self._ledger.describe({**self._description, **(columns.description if columns else {})})
+        self._columns = columns
 
     def _take_over(self, recorded: Any) -> None:
         """What the folder was begun with, where it is not told otherwise."""
         if "default" not in recorded:
             raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
-        seed, normalise, hasher, actions = self._options
+        seed, normalise, hasher, actions, floor = self._options
         self._setup(
             None,
             recorded["seed"] if seed is None else seed,
             normalise,
             Hasher.recorded(recorded["hasher"]) if hasher is None else hasher,
             recorded["actions"] if actions is None else actions,
+            recorded.get("floor") if floor is None else floor,
             Default.recorded(recorded["default"]),
         )
 
@@ -313,23 +322,61 @@ class Bandit:
     def _apply(self, row: Decided, outcome: Any) -> None:
         assert self._state is not None
         arm = self._offers.arm(row.number, row.chosen, row.action)
-        words = np.array([self._streams[1], row.number, arm], np.uint32)
+        key = np.array([self._streams[1], row.number, arm], np.uint32)
         features, y = row.features.astype(self._dtype, copy=False), np.asarray(outcome, self._dtype)
         (state, count, scaled), self._state = self._state, None  # consumed
-        state = self._learn(self._bound, words, state, features, y)
+        state = self._learn(self._bound, key, state, features, y)
         self._state = Taught(state, count + 1, scaled)
 
     def choose(
-        self, features: Any = None, *, context: Any = None, available: Any = None
+        self,
+        features: Any = None,
+        *,
+        context: Any = None,
+        available: Any = None,
+        top: int | None = None,
     ) -> Decision:
         """Choose among actions, described by rows of numbers, a DataFrame, or a mapping of names
         to either; or, with a hasher, by dictionaries, in a context.
 
         Agents with a fixed set of actions take `context=x`, or nothing where they have no
         features. `available` restricts the choice: true or false for every action, in their order
-        or by name, or the names of those on offer.
+        or by name, or the names of those on offer. `top=3` also gives the best three in order, the
+        chosen one first: `decision.ranking`.
         """
-        return self._decide([(features, context, available)])[0]
+        if top is not None:
+            checks.size("top", top)
+        return self._decide([(features, context, available)], top)[0]
+
+    def predict(
+        self, features: Any = None, *, context: Any = None, available: Any = None
+    ) -> Prediction:
+        """What the next decision would be made of, without making it: nothing is recorded.
+
+        Takes what `choose` takes.
+        """
+        with self._turn():
+            self._ready()
+            state = self._sync()
+            if self._width is None:  # the first decision settles more, so another one makes it
+                return self._twin()._foresee(features, context, available)
+            columns = self._offers.columns
+            offer = self._offers.read(features, context, available, self._width)
+            self._offers.columns = columns  # only a decision fixes them
+            _, shares, values = self._pick(self._ledger.decisions, offer.table, offer.mask, state)
+            return Prediction(shares, values)
+
+    def _foresee(self, features: Any, context: Any, available: Any) -> Prediction:
+        decision = self.choose(features, context=context, available=available)
+        return Prediction(decision.probabilities, decision.values)
+
+    def _twin(self) -> "Bandit":
+        """A bandit in memory that will decide as this one, which has decided nothing yet."""
+        twin = Bandit.__new__(Bandit)
+        twin._ledger, twin._folder, twin._snapshot_every = Ledger(None), None, 0
+        twin._setup(self._agent, *self._options, self._recipe)
+        twin._begin(migrate=False)
+        return twin
 
     def choose_many(
         self, features: Iterable[Any] | None = None, *, contexts: Iterable[Any] | None = None
@@ -347,22 +394,23 @@ class Bandit:
             raise ValueError(f"{len(several)} sets of features, but {len(around)} contexts")
         return self._decide([(f, c, None) for f, c in zip(several, around, strict=True)])
 
-    def _decide(self, offers: list[tuple[Any, Any, Any]]) -> list[Decision]:
+    def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
         with self._turn():
             self._ready()
             if self._width is None:
                 self._sync()
                 self._look(offers)
-            # Everything is checked before anything is decided, and decided before it is recorded.
-            read = [self._offers.read(*offer, self._width) for offer in offers]
-            widths = {offer.table.shape[1] for offer in read}
-            if len(widths) > 1:
-                raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
-            open_width = self._width is None
+            open_width, columns = self._width is None, self._offers.columns
             try:
+                # All is checked before anything is decided, and decided before it is recorded.
+                read = [self._offers.read(*offer, self._width) for offer in offers]
+                widths = {offer.table.shape[1] for offer in read}
+                if len(widths) > 1:
+                    raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
                 self._settle_width(next(iter(widths), None))
-                return self._record_choices(read)
+                return self._record_choices(read, top)
             except BaseException:
+                self._offers.columns = columns or self._columns
                 if open_width:  # unless it was recorded, the next offer may be another
                     self._width = self._state = None
                     self._agent = None if self._recipe else self._agent
@@ -372,37 +420,45 @@ class Bandit:
         """Bring a hasher where the first offers are not numbers and nobody gave one."""
         if self._recipe is None or self._offers.hasher is not None:
             return
-        if any(described(features) or described(context) for features, context, _ in offers):
-            self._offers.hasher = Hasher()
-            self._ledger.describe(self._description)
+        if any(needs_hasher(features, context) for features, context, _ in offers):
+            self._offers.hasher = Hasher(256, numbers=64, names=True)
+            self._describe()
             self._settle_width(self._offers.hasher.width)
 
-    def _record_choices(self, offers: list[Offer]) -> list[Decision]:
+    def _record_choices(self, offers: list[Offer], top: int | None) -> list[Decision]:
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
-        rows, decisions = [], []
+        rows, decisions, state = [], [], self._sync()
         for number, (table, names, mask) in enumerate(offers, start=first):
-            index, shares = self._pick(number, table, mask)
+            if top is not None and top > mask.sum():
+                raise ValueError(f"top is {top}, but only {mask.sum()} actions can be chosen")
+            index, shares, values = self._pick(number, table, mask, state)
+            order = None if top is None else self._order(number, table, mask, state, index)[:top]
             shares = shares.astype(dtype, copy=False)  # what a reading of the ledger will give
             action = index if names is None else names[index]
             chosen = table[index if len(table) > 1 else 0].astype(dtype)  # not the caller's own
             name = None if names is None else names[index]
             rows.append(Decided(number, now, index, name, chosen, shares))
             id = self._ledger.decision_id(number)
-            decisions.append(Decision(id, index, action, float(shares[index]), shares))
+            if order is not None and names is not None:
+                order = [names[i] for i in order]
+            known = (shares, values, None if order is None else tuple(order))
+            decisions.append(Decision(id, index, action, float(shares[index]), *known))
+        columns = self._offers.columns
+        if columns is not None and columns != self._columns and not columns.plain:
+            self._describe()
         self._ledger.add_decisions(rows)
+        for row, offer, made in zip(rows, offers, decisions, strict=True):
+            self._watch.offered(row.number, offer.table, row.chosen, made.values)
         return decisions
 
-    def _pick(self, number: int, table: np.ndarray, mask: np.ndarray) -> tuple[int, np.ndarray]:
-        """Decide; tables are filled up to a power of two, so that few sizes are compiled."""
-        rows = len(mask)
-        if self._offers.arms is None and not self._host:
-            room = max(8, 1 << (rows - 1).bit_length())
-            padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
-            padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
-            table, mask = padded, offered
-        words = np.array([self._streams[0], number], np.uint32)
-        drawn = np.asarray(self._choose(self._bound, words, self._sync(), table, mask))
-        index, shares = int(drawn[-1]), drawn[:rows]
+    def _pick(
+        self, number: int, table: np.ndarray, mask: np.ndarray, state: State
+    ) -> tuple[int, np.ndarray, Values | None]:
+        """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
+        rows, (table, mask) = len(mask), self._filled(table, mask)
+        drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
+        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, len(mask))[:, :rows]
+        shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
         if not shares[index] > 0:
             raise ValueError(
                 "the agent's values are no numbers any more: features or outcomes were too large "
@@ -410,7 +466,29 @@ class Bandit:
                 if np.isnan(shares).any()
                 else f"the agent gave no probabilities to choose by: {shares.tolist()}"
             )
-        return index, shares
+        return index, shares, values
+
+    def _order(
+        self, number: int, table: np.ndarray, mask: np.ndarray, state: State, index: int
+    ) -> list[int]:
+        """The actions by what one plausible model thinks of them, the chosen one first."""
+        table, mask = self._filled(table, mask)
+        key, first = self._key(number), np.int32(index)
+        return np.asarray(self._rank(self._bound, key, state, table, mask, first)).tolist()
+
+    def _key(self, number: int) -> np.ndarray:
+        """The words of the key by which decision `number` is made."""
+        return np.array([self._streams[0], number], np.uint32)
+
+    def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Filled up to a power of two, so that few sizes are compiled."""
+        if self._offers.arms is not None or self._host:
+            return table, mask
+        rows = len(mask)
+        room = max(8, 1 << (rows - 1).bit_length())
+        padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
+        padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
+        return padded, offered
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
@@ -470,9 +548,15 @@ class Bandit:
                 self._apply(decided, outcome)
         else:
             self._sync()
-        every = self._snapshot_every
-        if every and (before + len(rows)) // every > before // every:
+        if not expired:
+            for row in rows:
+                self._watch.learned(row.decision, row.outcome)
+        every, now = self._snapshot_every, before + len(rows)
+        if every and now // every > before // every:
             self._save_or_warn()
+        if self._watch.due(before, now):
+            for text in self._watch.new(self._noticed()):
+                warnings.warn(text, stacklevel=3)
         return len(rows)
 
     def _outcome(self, given: Any, state: State) -> Any:
@@ -489,8 +573,8 @@ class Bandit:
         if self._check is not None:
             self._check(outcome)
         if not self._host and outcome.shape not in self._known_outcomes:
-            words, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, self._dtype)
-            jax.eval_shape(self._learn, self._bound, words, state, features, outcome)
+            key, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, self._dtype)
+            jax.eval_shape(self._learn, self._bound, key, state, features, outcome)
             if self._check is None:
                 self._known_outcomes.add(outcome.shape)
         return exact.tolist()
@@ -517,7 +601,20 @@ class Bandit:
         """How it is doing, for people: `print(bandit.summary())`."""
         with self._turn():
             self._ready()
-            return summarize(self._ledger, self._diverged())
+            noticed = tuple(self._noticed().values())
+            return summarize(self._ledger, self._diverged(), warnings=noticed)
+
+    def _noticed(self) -> dict[str, str]:
+        """What its user should know, by kind."""
+        alone = self._recipe is not None and self._width == 0
+        hashed, fixed = self._offers.hasher is not None, self._offers.arms is not None
+        found = {
+            "noise": self._watch.noise(self._agent),
+            "diverged": words.diverged(self._diverged()),
+            "alone": words.alone(self._ledger.outcomes) if alone else None,
+            "constant": self._watch.constant(hashed, fixed),
+        }
+        return {kind: text for kind, text in found.items() if text is not None}
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""

@@ -1,7 +1,7 @@
 """The agent of a bandit that was given none: it is told nothing and learns the rest."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..agents import ThompsonSampling
@@ -32,7 +32,7 @@ class Default:
     """
 
     members: int = 32
-    spread: float = 1.0
+    spread: float = 1.3
     smooth: tuple[int, float, float] = (100, 1.0, 2.0)
     fine: tuple[int, float, float] = (100, 3.0, 1.0)
     shrink: float = 0.3
@@ -45,6 +45,11 @@ class Default:
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> "Default":
         """That of a folder, as `settings` wrote it."""
+        if unknown := settings.keys() - {setting.name for setting in fields(cls)}:
+            raise ValueError(
+                f"the folder's default agent has the settings {sorted(unknown)}, which this "
+                "version does not know: update ensemble-sampling"
+            )
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in settings.items()

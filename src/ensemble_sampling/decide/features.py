@@ -1,18 +1,24 @@
-"""What describes actions, as one array of numbers: tables and hashed descriptions."""
+"""What describes actions, as one array of numbers: rows of numbers and hashed descriptions."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
-from itertools import product
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from .. import checks
+from ..config import describe
 
 LARGEST = checks.LARGEST_DATUM
+BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
+TEXT = {str}
+FLAT = {str, int, float, bool, type(None)}  # what may be compared to find a description again
 
 
 def precision() -> np.dtype:
@@ -28,77 +34,204 @@ class Hasher:
     An action in its context is described by everything said of it, everything said of the context
     and, with `interactions`, every pair of the two, so that a linear model can learn that what
     is right in one context is wrong in another. Text and truth values count as present or absent,
-    numbers with their value. Needs scikit-learn, whose `FeatureHasher` does the hashing.
+    numbers with their value, what is missing (None, NaN) as being so; a timestamp says its weekday,
+    its hour and, as a number, its day. Needs scikit-learn, and hashes as its `FeatureHasher` does.
+
+    numbers: how many of the columns, the last ones, are for numbers and their pairs alone, so that
+        these do not spoil the units of the others; rows of numbers are then told apart by position.
+        With 0 all share all columns.
+    names: whether the name of an action, where it has one, is said of it as well, apart from any
+        context.
     """
 
     width: int = 256
     interactions: bool = True
+    numbers: int = 0
+    names: bool = False
 
     def __post_init__(self) -> None:
         checks.size("width", self.width, below=2**31)
         checks.flag("interactions", self.interactions)
+        checks.size("numbers", self.numbers, least=0, below=self.width)
+        checks.flag("names", self.names)
 
     @classmethod
     def recorded(cls, description: Any) -> "Hasher | None":
-        """That of a folder, as `describe` wrote it."""
+        """That of a folder, as `recordable` wrote it."""
         if description is None:
             return None
         return cls(**{name: value for name, value in description.items() if name != "type"})
 
-    def __call__(self, actions: Sequence[Any], context: Any = None) -> np.ndarray:
-        """Features (K, width) of actions in a context."""
+    def __call__(
+        self, actions: Sequence[Any], context: Any = None, names: Sequence[Any] | None = None
+    ) -> np.ndarray:
+        """Features (K, width) of actions in a context; `names` are theirs, if they have any."""
         if isinstance(actions, str | bytes | Mapping) or not isinstance(actions, Sequence):
             raise TypeError(f"actions must be a list of descriptions, got {actions!r}")
-        around = [("context", 1.0), *_terms(context, "context")]
-        rows = []
-        for action in actions:
-            terms = list(_terms(action, "action"))
-            pairs = product(around[1:] if self.interactions else [], terms)
-            rows.append([*around, *terms, *((f"{c}*{a}", x * y) for (c, x), (a, y) in pairs)])
-        return _hasher(self.width).transform(rows).toarray()
+        around = self._said(context, "context")
+        each = [self._said(action, "action") for action in actions]
+        zones = (self.width, self.numbers)
+        # Terms of the actions by themselves, then paired with each of the context's.
+        pairs = zip(*around, strict=True) if self.interactions else ()
+        blocks = [(None, 1.0, False), *pairs]
+        columns: list[int] = []
+        signs: list[float] = []
+        for name, _, numeric in blocks:
+            for own, _, kinds in each:
+                places = _places(name, numeric, own, kinds, zones)
+                columns += places[0]
+                signs += places[1]
+        rows = np.repeat(np.arange(len(each)), [len(terms.names) for terms in each])
+        values = [value for terms in each for value in terms.values]
+        weights = np.outer([value for _, value, _ in blocks], values).ravel() * signs
+        at = np.tile(rows * self.width, len(blocks)) + np.array(columns, int)
+        table = np.bincount(at, weights, len(each) * self.width).astype(float)  # of nothing: int
+        table = table.reshape(len(each), self.width)
+        if self.names and names is not None:
+            own = [_place(f"name={name}", False, zones) for name in names]
+            table[np.arange(len(own)), [c for c, _ in own]] += [sign for _, sign in own]
+        # The context is said of all actions alike.
+        for name, value, numeric in [("context", 1.0, False), *zip(*around, strict=True)]:
+            column, sign = _place(name, numeric, zones)
+            table[:, column] += sign * value
+        return table
+
+    def _said(self, described: Any, where: str) -> "Terms":
+        """The terms of a description; many are described again and again, and looked up."""
+        if type(described) is dict and TEXT.issuperset(map(type, described)):
+            values = tuple(described.values())
+            kinds = tuple(map(type, values))
+            if FLAT.issuperset(kinds):  # kinds, because 1, 1.0 and True are equal
+                return _flat_terms(where, tuple(described), values, kinds)
+        if self.numbers and isinstance(described, list | tuple | np.ndarray):
+            plain = [*described]
+            if all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
+                described = {f"{i}": value for i, value in enumerate(plain)}
+        return _collected(described, where)
 
 
-@lru_cache
-def _hasher(width: int) -> Any:
+def recordable(hasher: Any) -> Any:
+    """A hasher's description, without what it need not say: folders from before it could say it
+    are described as they were."""
+    said = describe(hasher)
+    if isinstance(hasher, Hasher):
+        later = {f.name: f.default for f in fields(Hasher) if f.name in ("numbers", "names")}
+        return {name: v for name, v in said.items() if name not in later or v != later[name]}
+    return said
+
+
+class Terms(NamedTuple):
+    """What a description says, by name: how much of it, and whether that is a number."""
+
+    names: tuple[str, ...]
+    values: tuple[float, ...]
+    numeric: tuple[bool, ...]
+
+
+@lru_cache(maxsize=2**14)
+def _flat_terms(
+    where: str, names: tuple[str, ...], values: tuple[Any, ...], kinds: tuple[type, ...]
+) -> Terms:
+    return _collected(dict(zip(names, values, strict=True)), where)
+
+
+def _collected(described: Any, where: str) -> Terms:
+    """In the order of their names, so that sums do not depend, in rounding, on that of columns."""
+    found = sorted(_terms(described, where))
+    return Terms(*zip(*found, strict=True)) if found else Terms((), (), ())
+
+
+@lru_cache(maxsize=2**16)
+def _places(
+    around: str | None,
+    around_numeric: bool,
+    names: tuple[str, ...],
+    numeric: tuple[bool, ...],
+    zones: tuple[int, int],
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Columns and signs of an action's terms, alone or paired with a term of the context."""
+    prefix = "" if around is None else f"{around}*"
+    kinds = zip(names, numeric, strict=True)
+    found = [_place(f"{prefix}{name}", kind or around_numeric, zones) for name, kind in kinds]
+    return tuple(column for column, _ in found), tuple(sign for _, sign in found)
+
+
+@lru_cache(maxsize=2**14)
+def _place(term: str, numeric: bool, zones: tuple[int, int]) -> tuple[int, float]:
+    """(column, sign) of a term, those of scikit-learn's `FeatureHasher`, in its zone of columns."""
+    width, numbers = zones
+    first, size = (width - numbers, numbers) if numeric and numbers else (0, width - numbers)
+    hashed = _murmur()(term, seed=0)
+    return first + abs(hashed) % size, 1.0 if hashed >= 0 else -1.0
+
+
+@lru_cache(maxsize=1)
+def _murmur() -> Any:
     try:
-        from sklearn.feature_extraction import FeatureHasher
+        from sklearn.utils import murmurhash3_32
     except ImportError as error:
         raise ImportError(
             "describing actions by dictionaries needs scikit-learn: "
             "pip install 'ensemble-sampling[sklearn]'"
         ) from error
-    return FeatureHasher(width, input_type="pair")
+    return murmurhash3_32
 
 
-def _terms(described: Any, where: str) -> Iterator[tuple[str, float]]:
-    """(name, value) for everything a description says."""
-    if described is None:
-        return
-    if isinstance(described, np.generic):
-        described = described.item()
-    if isinstance(described, Mapping):
+def missing(value: Any) -> bool:
+    """Whether it stands for a value that is not there: None, NaN, or pandas' NaT and NA."""
+    if value is None or value is getattr(sys.modules.get("pandas"), "NA", None):
+        return True
+    kinds = float | np.floating | datetime | np.datetime64 | np.timedelta64
+    return isinstance(value, kinds) and bool(value != value)
+
+
+def _terms(described: Any, where: str) -> Iterator[tuple[str, float, bool]]:
+    """(name, value, whether that is a number) for everything a description says."""
+    described = _native(described)
+    if missing(described):
+        if where not in ("action", "context"):  # of which nothing is said at all
+            yield f"{where}=missing", 1.0, False
+    elif isinstance(described, Mapping):
         for name, value in described.items():
             yield from _terms(value, f"{where}.{name}")
     elif isinstance(described, list | tuple | set | frozenset):
         for item in described:
             yield from _terms(item, where)
     elif isinstance(described, str | bool):
-        yield f"{where}={described}", 1.0
-    elif isinstance(described, int | float):
+        yield f"{where}={described}", 1.0, False
+    elif isinstance(described, int | float | Decimal):
         if not abs(described) < LARGEST:
             raise ValueError(f"{where} must be finite and below {LARGEST:g}, got {described}")
-        yield where, float(described)
+        yield where, float(described), True
+    elif isinstance(described, date):
+        yield from _moment(described, where)
+    elif isinstance(described, timedelta):
+        yield where, described.total_seconds() / 86400, True
     else:
         raise TypeError(
-            f"{where} must be text, a number, a list or a dictionary, got {described!r}"
+            f"{where} must be text, a number, a timestamp, a list or a dictionary, "
+            f"got {described!r}"
         )
 
 
-def described(given: Any) -> bool:
-    """Whether anything in it is a text or a dictionary, which only a hasher turns into numbers."""
-    if isinstance(given, str | Mapping):
-        return True
-    return isinstance(given, list | tuple) and any(described(item) for item in given)
+def _native(value: Any) -> Any:
+    """A scalar of NumPy as Python has it; its nanoseconds would become mere integers."""
+    if not isinstance(value, np.generic):
+        return value
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"
+        return value.astype(kind).item()
+    return value.item()
+
+
+def _moment(when: date, where: str) -> Iterator[tuple[str, float, bool]]:
+    """A timestamp, or a day, as its own clock has it."""
+    yield f"{where}.weekday={when.weekday()}", 1.0, False
+    passed = float(when.toordinal() - BEGINNING)
+    if isinstance(when, datetime):
+        yield f"{where}.hour={when.hour}", 1.0, False
+        passed += (when.hour + when.minute / 60) / 24
+    yield f"{where}.day", passed / 365.25, True
 
 
 def unmasked(what: str, given: Any) -> Any:
@@ -110,29 +243,34 @@ def unmasked(what: str, given: Any) -> Any:
 
 
 def numbers(
-    what: str, given: Any, names: Sequence[Any] | None = None, missing: bool = False
+    what: str,
+    given: Any,
+    names: Sequence[Any] | None = None,
+    gaps: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """A table (K, d) of finite numbers in JAX's precision, some of them NaN where `missing`."""
+    """A table (K, d) of finite numbers in JAX's precision; some are missing (NaN) where `gaps`."""
     table = given
     if type(given) is not np.ndarray or given.dtype != precision():
-        table = _converted(what, given)
+        table = _converted(what, given, gaps)
     if table.ndim != 2:
         raise ValueError(f"{what} must have shape (K, d), one row per action, got {table.shape}")
     if len(table) == 0:
         raise ValueError(f"{what} must describe at least one action, got none")
     if not np.vdot(table, table) < LARGEST**2 / 2:  # quickly done; only then look at each
         for row, column in np.argwhere(~(np.abs(table) < LARGEST)):  # NaN compares false
-            if missing and np.isnan(table[row, column]):
+            if gaps and np.isnan(table[row, column]):
                 continue
             where = f"row {row}" if names is None else f"action {names[row]!r}"
+            which = column if columns is None else repr(columns[column])
             raise ValueError(
                 f"{what} must be finite and below {LARGEST:g}, "
-                f"got {table[row, column]} in {where}, column {column}"
+                f"got {table[row, column]} in {where}, column {which}"
             )
     return table
 
 
-def _converted(what: str, given: Any) -> np.ndarray:
+def _converted(what: str, given: Any, gaps: bool) -> np.ndarray:
     """As a plain array, of numbers only: text that looks like one is not."""
     unmasked(what, given)
     try:
@@ -140,6 +278,8 @@ def _converted(what: str, given: Any) -> np.ndarray:
     except ValueError as error:
         raise TypeError(f"{what} must be rows of numbers of one width ({error})") from error
     if table.dtype.kind == "O":
+        if gaps:
+            table = np.where(np.vectorize(missing, otypes=[bool])(table), np.nan, table)
         kinds = {type(entry) for entry in table.flat}
     else:
         kinds = {table.dtype.type} if table.size else set()

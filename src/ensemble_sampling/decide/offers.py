@@ -1,6 +1,7 @@
 """What is on offer, however it is given: features, names, context and availability."""
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ import numpy as np
 
 from .. import checks
 from .features import Hasher, numbers, precision, unmasked
+from .tables import Columns, Labels, dense, frame_names, is_frame, one, records, told_apart
 
 
 class Offer(NamedTuple):
@@ -23,12 +25,24 @@ class Offers:
     """How offers are read for one bandit: `arms` fixed actions, or None; their names, or None.
 
     missing: whether numbers may be missing (NaN).
+    columns: what rows are made of, as the first offer had it; None before. It is kept by whoever
+        records decisions, so that an offer that is not recorded fixes nothing.
+    expected: the columns that the agent was told of, if any.
+    begun: whether there are decisions of which nobody knows whether their columns had names.
     """
 
     def __init__(
-        self, arms: int | None, actions: Any, hasher: Hasher | None, missing: bool = False
+        self,
+        arms: int | None,
+        actions: Any,
+        hasher: Hasher | None,
+        missing: bool = False,
+        expected: Sequence[str] | None = None,
     ):
         self.arms, self.hasher, self.missing = arms, hasher, missing
+        self.expected = None if expected is None else tuple(expected)
+        self.columns: Columns | None = None
+        self.begun = False
         self.names = None if actions is None else names_of(actions)
         if self.names is not None and len(self.names) != arms:
             has = "a free choice of actions" if arms is None else f"{arms} actions"
@@ -40,20 +54,82 @@ class Offers:
 
     def read(self, features: Any, context: Any, available: Any, width: int | None) -> Offer:
         """The offer in rows of `width` numbers, if that is known yet."""
+        columns = self.columns
         if features is not None:
-            table, names = read(features, context, self.hasher, self.missing)
+            table, names, columns = self._described(features, context)
             if self.arms is not None:
                 table, names = self._in_order(table, names), self.names
             if self.arms not in (None, len(table)):
                 raise ValueError(f"the agent has {self.arms} actions, got {len(table)}")
             rows = len(table)
         elif self.arms is not None:
-            table, names, rows = self._shared(context, width), self.names, self.arms
+            table, columns = self._shared(context, width)
+            names, rows = self.names, self.arms
         else:
             raise ValueError("give the features of the actions on offer, one row per action")
+        fixed = self._settled(columns)
         if width not in (None, table.shape[1]):
             raise ValueError(f"this bandit's actions have {width} features, got {table.shape[1]}")
-        return Offer(table, names, mask(available, names, rows))
+        offer = Offer(table, names, mask(available, names, rows))
+        self.columns = fixed
+        return offer
+
+    def _described(
+        self, features: Any, context: Any
+    ) -> tuple[np.ndarray, list[Any] | None, Columns | None]:
+        """Actions, each described in its context: what is said of that comes first in a row."""
+        if self.hasher is not None:
+            return *read(features, context, self.hasher, self.missing), None
+        rows, names = parted(features)
+        known = self._known("action", alone=context is None)
+        table, action = dense("features", rows, names, self.missing, known)
+        if context is None:
+            return table, names, Columns(0, action)
+        around, labels = self._around(context, alone=False)
+        table = np.concatenate([around.repeat(len(table), 0), table], axis=1)
+        return table, names, Columns(labels, action)
+
+    def _known(self, side: str, alone: bool) -> Labels | None:
+        """The columns of one side of a row, as far as they are known; `alone` it is all of it."""
+        if self.columns is not None:
+            return getattr(self.columns, side) or None
+        return self.expected if alone else None
+
+    def _around(self, context: Any, alone: bool) -> tuple[np.ndarray, Labels]:
+        """The context as a table of one row, in the order of the known columns."""
+        unmasked("context", context)
+        row = one(context)
+        if not isinstance(row, Mapping):
+            try:
+                row = np.asarray(row)
+            except ValueError:  # rows of different lengths
+                row = np.empty(())
+            if row.ndim != 1:
+                raise ValueError(f"context must be one row of numbers, got {context!r}")
+        rows = [row] if isinstance(row, Mapping) else row[None]
+        return dense("context", rows, None, self.missing, self._known("context", alone))
+
+    def _settled(self, columns: Columns | None) -> Columns | None:
+        """Those the first offer fixed, which may be this one; later ones must have the same."""
+        known = self.columns
+        if columns is None or columns == known:
+            return known
+        if known is None:
+            if self.expected not in (None, columns.flat):
+                raise ValueError(
+                    f"the agent's columns are {shown(self.expected or ())}, got {_sides(columns)}: "
+                    "begin with these, those of the context first"
+                )
+            if self.begun and columns.named:
+                warnings.warn(
+                    "the decisions so far do not say what their columns are called: from now on "
+                    f"they are, in this order, {_sides(columns)}",
+                    stacklevel=5,
+                )
+            return columns
+        if known.plain and columns.plain:  # the width says whether they fit
+            return known
+        raise ValueError(f"this bandit's rows are made of {_sides(known)}, got {_sides(columns)}")
 
     def _in_order(self, table: np.ndarray, names: list[Any] | None) -> np.ndarray:
         """Rows in the order of the agent's own actions, to which a name refers."""
@@ -72,24 +148,18 @@ class Offers:
         at = {name: row for row, name in enumerate(names)}
         return table[[at[name] for name in self.names]]
 
-    def _shared(self, context: Any, width: int | None) -> np.ndarray:
+    def _shared(self, context: Any, width: int | None) -> tuple[np.ndarray, Columns | None]:
         """The context of a fixed set of actions, as a table of one row."""
         if context is None:
             if width:
                 raise ValueError(
                     f"this agent decides by {width} features: give choose(context=...)"
                 )
-            return np.zeros((1, 0), precision())
+            return np.zeros((1, 0), precision()), None
         if self.hasher is not None:
-            return numbers("context", self.hasher([None], context))
-        unmasked("context", context)
-        try:
-            row = np.asarray(context)
-        except ValueError:  # rows of different lengths
-            row = np.empty(())
-        if row.ndim != 1:
-            raise ValueError(f"context must be one row of numbers, got {context!r}")
-        return numbers("context", row[None], missing=self.missing)
+            return numbers("context", self.hasher([None], one(context))), None
+        table, labels = self._around(context, alone=True)
+        return table, Columns(labels, 0)
 
     def arm(self, number: int, chosen: int, action: Any) -> int:
         """Which of the agent's actions decision `number` chose: by its name where it has one."""
@@ -107,42 +177,53 @@ class Offers:
         return chosen
 
 
-def read(
-    given: Any, context: Any, hasher: Hasher | None, missing: bool = False
-) -> tuple[np.ndarray, list[Any] | None]:
-    """(features (K, d), names or None) of actions given as an array, a data frame (whose index, if
-    it has one, names them), a mapping from names, or, with a hasher, descriptions."""
-    rows, names = given, None
+def parted(given: Any) -> tuple[Any, list[Any] | None]:
+    """(rows, names or None) of actions given as an array, a data frame (whose index, if it has
+    one, names them), a mapping from names, or a list."""
     if isinstance(given, np.ndarray):
-        pass  # the common case, and what follows takes time
-    elif hasattr(given, "to_numpy") and hasattr(given, "columns"):
-        names = list(given.index) if hasattr(given, "index") else None
-        rows = _records(given) if hasher else given.to_numpy()
+        return given, None  # the common case, and what follows takes time
+    rows, names = given, None
+    if is_frame(given):
+        names = frame_names(given)
     elif isinstance(given, Mapping):
         names, rows = list(given), list(given.values())
     elif isinstance(given, set | frozenset):
         raise TypeError(f"actions must come in an order, as in a list or a mapping, got {given!r}")
-    elif hasher and isinstance(given, Sequence) and all(isinstance(row, str) for row in given):
-        names = list(given)
-    if names is not None:
-        names = names_of(names)
+    return rows, None if names is None else names_of(names)
+
+
+def read(
+    given: Any, context: Any, hasher: Hasher | None, missing: bool = False
+) -> tuple[np.ndarray, list[Any] | None]:
+    """(features (K, d), names or None) of actions in whatever form, with a hasher in a context."""
+    rows, names = parted(given)
     if hasher is None:
-        if context is not None:
-            raise ValueError(
-                "context beside the features of actions needs Bandit(..., hasher=es.Hasher()); "
-                "or describe every action in its context by one row of numbers"
-            )
-        return numbers("features", rows, names, missing), names
+        return dense("features", rows, names, missing)[0], names
+    called = names if told_apart(names) else None
+    if is_frame(rows):
+        rows = records(rows)
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise TypeError(
             f"with a hasher, actions are a list or a mapping of descriptions, got {given!r}"
         )
-    return numbers("features", hasher(rows, context) if rows else [], names), names
+    if not rows:
+        return numbers("features", [], names), names
+    if names is None and all(isinstance(row, str) for row in rows):
+        names = names_of(rows)  # and describe themselves
+    rows, context = [one(row) for row in rows], one(context)
+    own = isinstance(hasher, Hasher) and hasher.names  # others know nothing of names
+    hashed = hasher(rows, context, called) if own else hasher(rows, context)
+    return numbers("features", hashed, names), names
 
 
-def _records(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a data frame of pandas, or of polars, as dictionaries."""
-    return frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records")
+def _sides(columns: Columns) -> str:
+    """Columns for a message."""
+    words = []
+    for what, side in zip(("the context", "the action"), columns, strict=True):
+        if side:
+            said = shown(side) if isinstance(side, tuple) else f"{side} numbers"
+            words.append(f"{said} of {what}")
+    return " and ".join(words) or "nothing"
 
 
 def names_of(given: Any) -> list[Any]:

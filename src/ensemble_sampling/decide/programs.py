@@ -1,12 +1,15 @@
 """The functions a bandit runs, compiled once for all agents of one structure."""
 
+from dataclasses import is_dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from ..agents import shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact
 from .scale import Scale
@@ -19,26 +22,35 @@ class State(NamedTuple):
     belief: Any
 
 
+class Rule(NamedTuple):
+    """What decides: an agent, and the share of decisions left to chance, if any."""
+
+    agent: Agent
+    floor: float | None = None
+
+
 class Programs(NamedTuple):
-    """What an agent does, as functions whose first argument is `bound`, the agent's numbers."""
+    """What a rule does, as functions whose first argument is `bound`, the rule's numbers."""
 
     bound: Any
     init: Any
     choose: Any
     learn: Any
+    rank: Any
 
 
-def programs(agent: Agent) -> Programs:
-    """`init`, `choose` and `learn` for an agent; where it runs in plain Python, as they are."""
+def programs(agent: Agent, floor: float = 0.0) -> Programs:
+    """What a bandit does by an agent; where that runs in plain Python, as it is."""
+    rule = Rule(agent, floor or None)
     if fact(agent, "host"):
-        return Programs(agent, init, choose, learn)
-    bound, structure = jax.tree.flatten(jax.tree.map(as_array, agent))
+        return Programs(rule._replace(agent=_once(agent)), init, choose, learn, rank)
+    bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
     return Programs(bound, *_compiled(structure))
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: Any) -> tuple[Any, Any, Any]:
-    """For agents of one structure; settings stay free."""
+def _compiled(structure: Any) -> tuple[Any, Any, Any, Any]:
+    """For rules of one structure; settings stay free."""
 
     def of(function: Any, **options: Any) -> Any:
         def run(leaves: list[Array], *rest: Any) -> Any:
@@ -46,34 +58,99 @@ def _compiled(structure: Any) -> tuple[Any, Any, Any]:
 
         return jax.jit(run, **options)
 
-    return of(init), of(choose), of(learn, donate_argnums=2)
+    return of(init), of(choose), of(learn, donate_argnums=2), of(rank)
 
 
-def init(agent: Agent, key: Key) -> Any:
-    return agent.init(key)
+class _Once:
+    """A posterior in plain Python that is asked twice what its models think, and thinks once.
+
+    Compiled, that is the compiler's work.
+    """
+
+    def __init__(self, posterior: Any):
+        self.posterior, self.last = posterior, (None, None, None)  # belief, what of it, values
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.posterior, name)
+
+    def values(self, key: Key, belief: Any, features: Any, draws: int) -> Any:
+        about = (np.asarray(jax.random.key_data(key)), np.asarray(features))
+        known, asked, values = self.last
+        if known is not belief or asked is None or not all(map(np.array_equal, asked, about)):
+            values = self.posterior.values(key, belief, features, draws)
+            self.last = belief, about, values
+        return values
 
 
-def choose(agent: Agent, words: Array, state: State, features: Array, available: Array) -> Array:
-    """The probabilities of a decision and, as one more entry, the index drawn from them.
+def _once(agent: Agent) -> Agent:
+    posterior = getattr(agent, "posterior", None)
+    if posterior is None or not is_dataclass(agent) or isinstance(agent, type):
+        return agent
+    return replace(agent, posterior=_Once(posterior))
+
+
+def init(rule: Rule, key: Key) -> Any:
+    return rule.agent.init(key)
+
+
+def choose(rule: Rule, words: Array, state: State, features: Array, available: Array) -> Array:
+    """The probabilities of a decision; the values of all actions, if the agent has them: their
+    mean and spread over its models; and, as one more entry, the index drawn.
 
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
     key = _key(words)
+    features, look = _offered(key, state, features, available)
+    chances = rule.agent.probabilities(state.belief, features, available, look)
+    if rule.floor is not None:
+        chances = (1 - rule.floor) * chances + rule.floor * available / available.sum()
+    total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
+    index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=chances.dtype))
+    values = fact(rule.agent, "values")(look, state.belief, features)
+    worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
+    drawn = [chances, *worth, index[None]]
+    return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
+
+
+def rank(
+    rule: Rule, words: Array, state: State, features: Array, available: Array, index: Array
+) -> Array:
+    """All actions in order (K,): the one chosen, the others as one plausible model has them, those
+    that are not available last.
+
+    It is drawn from the models that would have chosen the same, since those of another opinion
+    would not put the others after it. Where none would have, it is the mean of all models, and
+    where there are no models, chance.
+    """
+    key = _key(words)
+    features, look = _offered(key, state, features, available)
+    model_key, tie_key = jax.random.split(jax.random.fold_in(key, 2))
+    values = fact(rule.agent, "values")(look, state.belief, features)
+    if values is None:
+        worth = jnp.zeros(jnp.shape(available))
+    else:
+        alike = shares(values, available)[:, index]  # a tie is half a vote
+        model = jax.random.categorical(model_key, jnp.log(alike))
+        worth = jnp.where(alike.sum() > 0, values[model], values.mean(axis=0))
+    ties = jax.random.uniform(tie_key, jnp.shape(available))
+    chosen = jnp.arange(len(ties)) == index
+    return jnp.lexsort((ties, -worth, ~jnp.asarray(available), ~chosen))
+
+
+def _offered(key: Key, state: State, features: Array, available: Array) -> tuple[Array, Key]:
+    """The features of every action as the agent takes them, and the key to look at them by."""
     features = features if state.scale is None else state.scale.apply(features)
     features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
-    shares = agent.probabilities(state.belief, features, available, jax.random.fold_in(key, 1))
-    total = jnp.where(shares > 0, jnp.cumsum(shares), -1.0)  # rounding picks none that has no share
-    index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=shares.dtype))
-    return jnp.append(shares, index.astype(shares.dtype))
+    return features, jax.random.fold_in(key, 1)
 
 
-def learn(agent: Agent, words: Array, state: State, features: Array, outcome: Array) -> State:
+def learn(rule: Rule, words: Array, state: State, features: Array, outcome: Array) -> State:
     """The state after the outcome of a decision; its index is the third of the words."""
     key, index = _key(words[:2]), words[2].astype(jnp.int32)
     scale = None if state.scale is None else state.scale.see(features)
     features = features if scale is None else scale.apply(features)
-    return State(scale, agent.update(key, state.belief, Action(index, features), outcome))
+    return State(scale, rule.agent.update(key, state.belief, Action(index, features), outcome))
 
 
 def _key(words: Array) -> Key:

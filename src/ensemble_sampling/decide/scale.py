@@ -24,8 +24,9 @@ class Scale(NamedTuple):
     Not centred, a size is the root mean square of the values that are not zero: a linear model
     stays the same linear model in other units, zero stays zero, and an indicator (0 or 1) is left
     exactly as it is. Centred, features are standardised: their mean is taken away and the size is
-    the standard deviation, so that neither unit nor origin matters; a value that is missing (NaN)
-    counts as the mean, and so does a feature that has not varied yet.
+    the standard deviation, so that neither unit nor origin matters; with the sign of the first
+    value that is not near the mean, so that neither does the direction. A value that is missing
+    (NaN) counts as the mean, and so does a feature that has not varied yet.
 
     Evidence and scale agree at all times: the scale is taken from the first 1, 2, 4, ..., 1024
     outcomes when there are so many, all outcomes so far are then learned anew in the new units
@@ -52,17 +53,20 @@ class Scale(NamedTuple):
         there = ~np.isnan(rows)
         count = np.maximum(there.sum(axis=0), 1)
         mean = np.where(there, rows, 0.0).sum(axis=0) / count
-        size = np.sqrt(np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count)
+        away = np.where(there, rows - mean, 0.0)
+        size = np.sqrt(np.square(away).sum(axis=0) / count)
         size = np.where(size > 1e-6 * np.abs(mean), size, 0.0)  # below that it is rounding
+        first = (np.abs(away) > 0.1 * size).argmax(axis=0)[None]
+        size = np.copysign(size, np.take_along_axis(away, first, axis=0)[0])
         return cls(jnp.asarray(size, float), jnp.asarray(mean, float))
 
     def see(self, features: Array) -> "Scale":
         """Before one action's features (d,) are learned from: those first seen get their size."""
         if self.mean is None:
             return Scale(jnp.where(self.size > 0, self.size, jnp.abs(features)))
-        away = jnp.abs(features - self.mean)
-        new = jnp.where(away > 1e-6 * jnp.abs(self.mean), away, 0.0)  # not for NaN either
-        return Scale(jnp.where(self.size > 0, self.size, new), self.mean)
+        away = features - self.mean
+        new = jnp.where(jnp.abs(away) > 1e-6 * jnp.abs(self.mean), away, 0.0)  # not for NaN either
+        return Scale(jnp.where(self.size != 0, self.size, new), self.mean)
 
     def agrees(self, other: "Scale") -> bool:
         """Whether what was learned in these units holds in the other's as well."""
@@ -78,8 +82,8 @@ class Scale(NamedTuple):
         Beyond `MOST` times its usual size a value counts as that, lest its square overflow; a
         centred one beyond `FAR`, lest one stray value outweigh all others.
         """
-        size = jnp.where(self.size > 0, self.size, 1.0)
+        size = jnp.where(self.size != 0, self.size, 1.0)
         if self.mean is None:
             return jnp.clip(features / size, -MOST, MOST)
         away = jnp.clip((features - self.mean) / size, -FAR, FAR)
-        return jnp.where((self.size > 0) & ~jnp.isnan(away), away, 0.0)
+        return jnp.where((self.size != 0) & ~jnp.isnan(away), away, 0.0)

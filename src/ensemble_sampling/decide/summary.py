@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import words
 from .ledger import Decided, Ledger
 from .snapshots import SNAPSHOT, snapshot_diverged
 
@@ -23,6 +24,7 @@ class Summary:
     agreement: how likely two members (or two draws) are to choose alike, over recent decisions.
     waiting: the age in seconds of the oldest decision without an outcome.
     diverged: how often a member had to be put back to its start.
+    warnings: what its user should know, see `words`.
     """
 
     decisions: int
@@ -35,6 +37,7 @@ class Summary:
     agreement: float | None
     diverged: int
     recent: int
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
@@ -48,6 +51,7 @@ class Summary:
                 f"agreement  {_shown(self.agreement)} over the last {self.recent} decisions "
                 "(1: members all choose alike)",
                 f"diverged   {self.diverged} times",
+                *(f"warning    {word}" for word in self.warnings),
             ]
         )
 
@@ -56,7 +60,9 @@ def _shown(value: float | None) -> str:
     return "none yet" if value is None else f"{value:.4g}"
 
 
-def summarize(ledger: Ledger, diverged: int = 0, recent: int = 100) -> Summary:
+def summarize(
+    ledger: Ledger, diverged: int = 0, recent: int = 100, warnings: tuple[str, ...] = ()
+) -> Summary:
     """The state of things; `recent` decisions and outcomes count as recent."""
     oldest = (
         "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
@@ -77,6 +83,7 @@ def summarize(ledger: Ledger, diverged: int = 0, recent: int = 100) -> Summary:
         agreement=float(np.mean(agreement)) if agreement else None,
         diverged=diverged,
         recent=recent,
+        warnings=warnings,
     )
 
 
@@ -128,6 +135,8 @@ def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None 
     try:
         if plot is not None:
             draw(ledger).savefig(plot)
-        return summarize(ledger, snapshot_diverged(Path(folder) / SNAPSHOT))
+        diverged = snapshot_diverged(Path(folder) / SNAPSHOT)
+        noticed = words.diverged(diverged)
+        return summarize(ledger, diverged, warnings=() if noticed is None else (noticed,))
     finally:
         ledger.close()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
+from ..config import short
 from ..core import Action, Key, Noise
 from .scales import Seen
 from .sums import Sum, check_forgetting, wander
@@ -50,6 +51,7 @@ class IndependentArms(eqx.Module):
     prior_std: float = 1.0
     forgetting: float | None = None
     weights_shared = True
+    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.size("arms", self.arms)
@@ -125,7 +127,7 @@ class IndependentArms(eqx.Module):
         pulls, ones, seen = shared.pulls.add_at(i, weight), shared.ones, shared.seen
         share = weight / pulls.value[i]
         if seen is not None:
-            s = 1 + 1 / shared.pulls.value[i]
+            s = 1 + weight / shared.pulls.value[i]
             seen = seen.add(
                 jnp.asarray(outcome, float), outcome - self._means(shared, i), s, weight
             )

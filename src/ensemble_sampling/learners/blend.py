@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
+from ..config import short
 from ..core import Action, Key, Noise, taken
 from .linear import Known, Linear
 from .sums import Sum
@@ -31,6 +32,7 @@ class Blend(eqx.Module):
     weights_shared = True
     axes = Linear.axes
     dim = taken("learner", "dim")
+    __repr__ = short
 
     def __check_init__(self) -> None:
         if not isinstance(self.learner, Linear):
@@ -38,6 +40,8 @@ class Blend(eqx.Module):
         for name in ("noise_std", "outcomes", "forgetting"):
             if (given := getattr(self.learner, name)) is not None:
                 raise ValueError(f"Blend takes a Linear learner without {name}, got {given!r}")
+        if not isinstance(self.shrink, tuple):
+            raise TypeError(f"shrink must be a tuple of factors as in (0.3,), got {self.shrink!r}")
         for width in self.shrink:
             checks.positive("shrink", width)
         checks.positive("trust", self.trust)
@@ -49,7 +53,8 @@ class Blend(eqx.Module):
         known, member = self.learner.init(key, spread, noise)
         widths = jnp.asarray([1.0, *self.shrink], float)
         each = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(widths)), known)
-        root = jnp.multiply.outer(widths, known.root.value).at[:, 0, 0].set(1.0)  # the constant
+        root = jnp.multiply.outer(widths, known.root.value)
+        root = root.at[:, 0, 0].set(1.0) if self.learner.centred else root  # the constant
         return each._replace(root=Sum.of(root)), member
 
     def center(self, key: Key) -> tuple[Known, Sum]:
@@ -62,6 +67,7 @@ class Blend(eqx.Module):
         return jax.nn.softmax(self.trust * shared.seen.evidence + faith)
 
     def predict(self, shared: Known, member: Sum, features: Array) -> Array:
+        checks.features(features, self.dim)
         means = jax.vmap(self.learner.mean, in_axes=(0, None))(shared, features)
         first: Any = jax.tree.map(lambda leaf: leaf[0], shared)
         return self.weights(shared) @ means + self.learner.distance(first, member, features)

@@ -7,7 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ..core import Key
+from ..core import Action, Key
+
+FARTHEST = 5.0
+"""Features are told apart up to so many times their spread: a single one cannot blow up a model."""
 
 
 class Window(eqx.Module):
@@ -37,10 +40,82 @@ class Reservoir(eqx.Module):
         return jnp.minimum(slot, capacity - 1), slot < capacity
 
 
+class Moments(NamedTuple):
+    """Where numbers lie and how far apart, to tell them without units."""
+
+    center: Array
+    variance: Array
+
+    @property
+    def spread(self) -> Array:
+        """1 while no two numbers differ."""
+        return jnp.where(self.variance > 0, jnp.sqrt(self.variance), 1.0)
+
+    def add(self, number: Array, count: Array) -> "Moments":
+        """With one more number, the last of `count`; older ones fade while `count` stands still."""
+        step = number - self.center
+        center = self.center + step / count
+        return Moments(center, self.variance + (step * (number - center) - self.variance) / count)
+
+
+class Scales(NamedTuple):
+    """The scales of what was seen, learned from it."""
+
+    features: Moments
+    outcomes: Moments
+
+    @classmethod
+    def unknown(cls, dim: int, outcome: tuple[int, ...]) -> "Scales":
+        return cls(*(Moments(jnp.zeros(shape), jnp.zeros(shape)) for shape in ((dim,), outcome)))
+
+    def add(self, features: Array, outcome: Array, count: Array) -> "Scales":
+        return Scales(self.features.add(features, count), self.outcomes.add(outcome, count))
+
+    def noise_std(self, error: Array, count: Array) -> Array:
+        """Of the noise in outcomes, which surprised a model by `error` in the mean square.
+
+        With two outcomes' worth of faith in their whole variance, and between a tenth of their
+        spread and all of it: a model that errs more than that errs for other reasons.
+        """
+        spread = self.outcomes.spread
+        learned = jnp.sqrt((count * error + 2 * spread**2) / (count + 2))
+        return jnp.clip(learned, spread / 10, spread)
+
+
+def put(array: Array, slot: Array, kept: Array, new: Array) -> Array:
+    """`array` with `new` in its slot, if it is kept."""
+    return array.at[slot].set(jnp.where(kept, new, array[slot]))
+
+
 class History(NamedTuple):
-    """What was seen, stored once for all members."""
+    """What was seen, stored once for all members, and its scales where they are learned."""
 
     features: Array
     outcomes: Array
     chosen: Array | None
     seen: Array
+    scales: Scales | None = None
+
+    @property
+    def held(self) -> Array:
+        """How many observations there are to learn from."""
+        return jnp.minimum(self.seen, len(self.features))
+
+    def inputs(self, features: Array) -> Array:
+        """Features as a network sees them: without units, and never far outside what was seen."""
+        if self.scales is None:
+            return features
+        center, spread = self.scales.features.center, self.scales.features.spread
+        return jnp.clip((features - center) / spread, -FARTHEST, FARTHEST)
+
+    def add(self, slot: Array, kept: Array, action: Action, outcome: Array) -> "History":
+        """With one more observation, in its slot if it is kept."""
+        new = History(
+            put(self.features, slot, kept, action.features),
+            put(self.outcomes, slot, kept, outcome),
+            None if self.chosen is None else put(self.chosen, slot, kept, action.index),
+            self.seen + 1,
+        )
+        if self.scales is None:
+            return new
+        return new._replace(scales=self.scales.add(action.features, outcome, new.held))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
+from ..config import short
 from ..core import Action, Key, Noise
 from ..rewards import Reward, checked
 from .scales import Seen
@@ -62,6 +63,7 @@ class Linear(eqx.Module):
     weights_shared = True
     axes = Known(0, 0, 0, None)  # pyright: ignore[reportArgumentType]
     """What several models on the same outcomes have one each of; their scale they share."""
+    __repr__ = short
 
     def __init__(
         self,

@@ -10,12 +10,15 @@ from jax import Array
 
 from .. import checks
 from ..rewards import Reward
+from .histories import Moments
 
 
 class Loss(Protocol):
     """How an output is compared with a target, as twice a negative log-likelihood.
 
-    One with a method `check(outcome)` refuses there what it cannot learn.
+    One with a method `check(outcome)` refuses there what it cannot learn. With a method
+    `scale(outcomes)`, from the moments of outcomes to those of outputs, networks that learn the
+    scale of outcomes need no units: theirs are multiplied by its spread and added to its center.
     """
 
     def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array: ...
@@ -33,7 +36,10 @@ class SquaredError(eqx.Module):
     """(target - output)^2 / noise_std^2, the paper's: the outcome is N(output, noise_std^2)."""
 
     def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
-        return jnp.sum((target - output) ** 2) / noise_std**2
+        return jnp.sum((target - output) ** 2 / noise_std**2)
+
+    def scale(self, outcomes: Moments) -> Moments:
+        return outcomes
 
     def mean(self, output: Array) -> Array:
         return output
@@ -54,6 +60,11 @@ class CrossEntropy(eqx.Module):
 
     def __call__(self, output: Array, target: Array, noise_std: Array | float) -> Array:
         return 2 * jnp.sum(jax.nn.softplus(output) - target * output)
+
+    def scale(self, outcomes: Moments) -> Moments:
+        """Around log(p / (1 - p)); dp = p (1 - p) do, so sqrt(p (1 - p)) of p is 1 / it of o."""
+        p = jnp.clip(outcomes.center, 0.01, 0.99)
+        return Moments(jnp.log(p / (1 - p)), 1 / (p * (1 - p)))
 
     def mean(self, output: Array) -> Array:
         return jax.nn.sigmoid(output)

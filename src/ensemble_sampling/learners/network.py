@@ -14,24 +14,9 @@ from .. import checks
 from ..core import Action, Key, Noise
 from ..networks import Readout, true_gradient
 from ..rewards import Reward, checked
-from .histories import History, Reservoir, Window
+from . import modules
+from .histories import History, Moments, Reservoir, Scales, Window, put
 from .losses import Loss, SquaredError
-
-
-class _Draw(eqx.Module):
-    """A plain function key -> module, made part of the configuration's structure."""
-
-    function: Callable[[Key], Any] = eqx.field(static=True)
-
-    def __call__(self, key: Key) -> Any:
-        return self.function(key)
-
-
-def _configured(make: Any) -> Any:
-    """`make` as part of a configuration: a module with settings of its own, or a plain function."""
-    if not callable(make):
-        raise TypeError(f"make must be a function key -> module, got {make!r}")
-    return make if isinstance(make, eqx.Module) else _Draw(make)
 
 
 class Member(NamedTuple):
@@ -49,10 +34,16 @@ class Member(NamedTuple):
     noise: Noise
     healthy: Array
     diverged: Array
+    widths: Any = None  # the prior's standard deviation of each array, where `make` decides it
+    error: Any = None  # the mean squared surprise, where the noise is learned
 
     @property
     def living(self) -> Any:
         return jax.tree.map(lambda now, then: jnp.where(self.healthy, now, then), *self[:2])
+
+
+SHARE = 0.2
+"""Of the learned noise, how much members see: with all of it they explore for longer than pays."""
 
 
 class Network(eqx.Module):
@@ -60,7 +51,7 @@ class Network(eqx.Module):
 
     With n observations held each step follows the gradient of
 
-        mean over a batch of loss(g(a_b), y_b + noise_b) + |theta - theta_0|^2 / (prior_std^2 n),
+        mean over a batch of loss(g(a_b), y_b + noise_b) + |(theta - theta_0) / prior_std|^2 / n,
 
     the paper's loss of Section 5.2 divided by n, with theta_0 the member's own prior draw. A
     single best model starts at `make.center(key)` where there is one, else at a draw, and is
@@ -68,9 +59,19 @@ class Network(eqx.Module):
     whose inputs are then one matrix product; each member has its own targets. `batch=None` takes
     the whole history in every step.
 
+    Sizes are all it needs to be told. The paper's networks learn with `learning_rate=0.1`,
+    `optimizer=optax.sgd`, the same `prior_std` as `make`, and the world's `noise_std`.
+
     make: key -> Equinox module taking features (dim,) to an output like the outcome. Its arrays of
         floats are learned; other arrays stay as drawn, everything else is the same for all draws.
     capacity: how many observations are kept; what happens beyond is `history`'s business.
+    noise_std: of the outcomes' noise. By default it is learned from how far off the member was,
+        and the network itself has no units: features have their running mean taken off and are
+        divided by their running standard deviation, and outputs are around the outcomes' mean.
+    prior_std: of the weights. By default each array's own, as `make` draws it, and the network
+        learns theta / prior_std: a step is the same share of what a weight may be in every layer.
+    learning_rate, optimizer: `optimizer(learning_rate)` makes the steps; Adam's do not depend on
+        the size of the loss.
     outcomes, reward: for outcome vectors, their width and the known reward R(y).
     arms: for a network from a common context to one output per action (arms,), of which only
         the chosen one learns; `predict` then reads the first row of the features.
@@ -79,8 +80,8 @@ class Network(eqx.Module):
     make: Callable[[Key], Any]
     dim: int = eqx.field(static=True)
     capacity: int = eqx.field(static=True)
-    noise_std: float
-    prior_std: float
+    noise_std: float | None
+    prior_std: float | None
     learning_rate: float
     steps: int = eqx.field(static=True)
     batch: int | None = eqx.field(static=True)
@@ -98,14 +99,14 @@ class Network(eqx.Module):
         self,
         make: Callable[[Key], Any],
         dim: int,
-        capacity: int,
-        noise_std: float = 1.0,
-        prior_std: float = 1.0,
+        capacity: int = 2048,
+        noise_std: float | None = None,
+        prior_std: float | None = None,
         *,
-        learning_rate: float = 0.1,
+        learning_rate: float = 0.03,
         steps: int = 3,
         batch: int | None = 64,
-        optimizer: Callable[[Any], optax.GradientTransformation] = optax.sgd,
+        optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
         loss: Loss | None = None,
         history: Window | Reservoir | None = None,
         outcomes: int | None = None,
@@ -114,11 +115,11 @@ class Network(eqx.Module):
         dropout: float | None = None,
         readout: Readout = true_gradient,
     ):
-        self.make = _configured(make)
+        self.make = modules.configured(make)
         self.dim = checks.size("dim", dim)
         self.capacity = checks.size("capacity", capacity)
-        self.noise_std = checks.positive("noise_std", noise_std)
-        self.prior_std = checks.positive("prior_std", prior_std)
+        self.noise_std = None if noise_std is None else checks.positive("noise_std", noise_std)
+        self.prior_std = None if prior_std is None else checks.positive("prior_std", prior_std)
         self.learning_rate = checks.positive("learning_rate", learning_rate)
         self.steps = checks.size("steps", steps)
         self.batch = None if batch is None else checks.size("batch", batch)
@@ -142,40 +143,11 @@ class Network(eqx.Module):
         if not callable(readout):
             raise TypeError(f"readout must be a function such as true_gradient, got {readout!r}")
         self.readout = readout
-        self._check_module()
+        modules.check(make, self.dim, self._outcome_shape if arms is None else (arms,))
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
         return () if self.outcomes is None else (self.outcomes,)
-
-    def _check_module(self) -> None:
-        """Try `make` and what it makes on shapes alone, at no cost."""
-        try:
-            module = eqx.filter_eval_shape(self.make, jax.random.key(0))
-        except Exception as error:
-            raise TypeError(
-                "make must be a function key -> module; for make(jax.random.key(0)) it raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if not callable(module):
-            raise TypeError(f"make must return a module that can be called, got {module!r}")
-        if not jax.tree.leaves(eqx.filter(module, _is_parameter)):
-            raise ValueError(f"the module has no array of floats to learn: {module!r}")
-        row = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
-        try:
-            output = eqx.filter_eval_shape(lambda m, x: m(x), module, row)
-        except Exception as error:
-            raise ValueError(
-                f"the module must take features of shape ({self.dim},), but it raised "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        wanted = self._outcome_shape if self.arms is None else (self.arms,)
-        shape = getattr(output, "shape", None)
-        if shape != wanted:
-            raise ValueError(
-                f"the module must map features of shape ({self.dim},) to an output of shape "
-                f"{wanted}, but it gives {shape}"
-            )
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what cannot be learned: another shape, or what the loss has no likelihood for."""
@@ -189,13 +161,13 @@ class Network(eqx.Module):
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[History, Member]:
-        learned, fixed = _parts(self.make(key))
+        learned, fixed = modules.parts(self.make(key))
         return self._start(
             jax.tree.map(lambda w: spread * w, learned), fixed, 1.0, noise or Noise()
         )
 
     def center(self, key: Key) -> tuple[History, Member]:
-        learned, fixed = _parts(getattr(self.make, "center", self.make)(key))
+        learned, fixed = modules.parts(getattr(self.make, "center", self.make)(key))
         return self._start(learned, fixed, 0.0, Noise())
 
     def _start(
@@ -206,7 +178,9 @@ class Network(eqx.Module):
         weight = None if noise.weight is None else jnp.ones(self.capacity)
         index = None if self.arms is None else jnp.zeros(self.capacity, jnp.int32)
         zero = jnp.zeros((), jnp.int32)
-        history = History(jnp.zeros((self.capacity, self.dim)), jnp.zeros(room), index, zero)
+        scales = Scales.unknown(self.dim, self._outcome_shape) if self.noise_std is None else None
+        rows = jnp.zeros((self.capacity, self.dim))
+        history = History(rows, jnp.zeros(room), index, zero, scales)
         return history, Member(
             model=parameters,
             start=parameters,
@@ -216,38 +190,49 @@ class Network(eqx.Module):
             noise=Noise(shift, weight),
             healthy=jnp.array(True),
             diverged=zero,
+            widths=modules.widths(self.make) if self.prior_std is None else None,
+            error=jnp.zeros(self._outcome_shape) if self.noise_std is None else None,
         )
 
-    def _outputs(self, member: Member, parameters: Any, features: Array, keys: Any) -> Array:
-        """The network's raw outputs for rows of features, masked where keys are given."""
-        # What is no array (activation functions, sizes) is the same for every draw.
-        drawn = eqx.filter_eval_shape(self.make, jax.random.key(0))
-        rest = eqx.filter(drawn, _is_shape, inverse=True)
-        module = eqx.combine(parameters, member.fixed, rest)
+    def _outputs(
+        self, shared: History, member: Member, parameters: Any, features: Array, keys: Any
+    ) -> Array:
+        """The outputs for rows of features, masked where keys are given, as the loss takes them."""
+        module, inputs = modules.whole(self.make, parameters, member.fixed), shared.inputs(features)
         if keys is None:
-            return jax.vmap(module)(features)
-        if hasattr(module, "masked"):
-            return jax.vmap(lambda x, k: module.masked(x, k, self.dropout, self.readout))(
-                features, keys
+            outputs = jax.vmap(module)(inputs)
+        elif hasattr(module, "masked"):
+            outputs = jax.vmap(lambda x, k: module.masked(x, k, self.dropout, self.readout))(
+                inputs, keys
             )
-        return jax.vmap(lambda x, k: module(x, key=k))(features, keys)
+        else:
+            outputs = jax.vmap(lambda x, k: module(x, key=k))(inputs, keys)
+        rescale = getattr(self.loss, "scale", None)
+        if shared.scales is None or rescale is None:
+            return outputs
+        scale: Moments = rescale(shared.scales.outcomes)
+        return scale.center + scale.spread * outputs
 
     def predict(self, shared: History, member: Member, features: Array) -> Array:
-        return self._rewards(member, features, None)
+        return self._rewards(shared, member, features, None)
 
-    def predict_masked(self, member: Member, features: Array, keys: Key) -> Array:
+    def predict_masked(self, shared: History, member: Member, features: Array, keys: Key) -> Array:
         """Expected rewards with a fresh dropout mask for every key."""
-        return self._rewards(member, features, keys)
+        return self._rewards(shared, member, features, keys)
 
-    def _rewards(self, member: Member, features: Array, keys: Key | None) -> Array:
+    def _rewards(self, shared: History, member: Member, features: Array, keys: Any) -> Array:
         checks.features(features, self.dim, self.arms)
         if self.arms is not None:
-            keys = None if keys is None else keys[:1]
-            return self.loss.mean(self._outputs(member, member.living, features[:1], keys)[0])
-        outputs = self._outputs(member, member.living, features, keys)
-        if self.reward is None:
-            return self.loss.mean(outputs)
-        return self.loss.expected(self.reward, outputs, self.noise_std)
+            features, keys = features[:1], None if keys is None else keys[:1]
+        outputs = self._outputs(shared, member, member.living, features, keys)
+        if self.reward is not None:
+            return self.loss.expected(self.reward, outputs, self._noise_std(shared, member))
+        return self.loss.mean(outputs if self.arms is None else outputs[0])
+
+    def _noise_std(self, shared: History, member: Member) -> Any:
+        if shared.scales is None:
+            return self.noise_std
+        return shared.scales.noise_std(member.error, shared.held)
 
     def observe(
         self,
@@ -260,16 +245,21 @@ class Network(eqx.Module):
     ) -> tuple[History, Member]:
         self._check(member, action, outcome, noise)
         slot_key, batch_key, mask_key = jax.random.split(key, 3)
-        history, member = self._keep(slot_key, shared, member, action, outcome, noise)
-        held = jnp.minimum(history.seen, self.capacity)
-        rows, use = self._batches(batch_key, held)
+        member = self._surprised(mask_key, shared, member, action, outcome)
+        # The observation, and the member's perturbation of it, go where the history says.
+        slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
+        history = shared.add(slot, kept, action, outcome)
+        member = member._replace(
+            noise=jax.tree.map(lambda old, new: put(old, slot, kept, new), member.noise, noise)
+        )
+        rows, use = self._batches(batch_key, history.held)
 
         def step(member: Member, numbered: tuple[Array, Array]) -> tuple[Member, None]:
             rows, i = numbered
             keys = None
             if self.dropout is not None:
                 keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[0])
-            return self._step(history, member, rows, use, held, keys), None
+            return self._step(history, member, rows, use, keys), None
 
         unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, its copies compilation
         member, _ = jax.lax.scan(step, member, (rows, jnp.arange(self.steps)), unroll=unroll)
@@ -286,28 +276,21 @@ class Network(eqx.Module):
                 f"{_kinds(member.noise)}: give init the same kinds"
             )
 
-    def _keep(
-        self,
-        key: Key,
-        history: History,
-        member: Member,
-        action: Action,
-        outcome: Array,
-        noise: Noise,
-    ) -> tuple[History, Member]:
-        """Put the observation, and the member's perturbation of it, where the history says."""
-        slot, kept = self.history.slot(key, history.seen, self.capacity)
-
-        def put(array: Array, new: Array) -> Array:
-            return array.at[slot].set(jnp.where(kept, new, array[slot]))
-
-        history = History(
-            put(history.features, action.features),
-            put(history.outcomes, outcome),
-            None if history.chosen is None else put(history.chosen, action.index),
-            history.seen + 1,
-        )
-        return history, member._replace(noise=jax.tree.map(put, member.noise, noise))
+    def _surprised(
+        self, key: Key, shared: History, member: Member, action: Action, outcome: Array
+    ) -> Member:
+        """Note how far off the member is, before it learns: what its noise is learned from."""
+        if shared.scales is None:
+            return member
+        keys = None if self.dropout is None else jax.random.split(key, 1)
+        output = self._outputs(shared, member, member.living, action.features[None], keys)[0]
+        output = output if self.arms is None else output[action.index]
+        square = (outcome - self.loss.mean(output)) ** 2
+        # Before outcomes differ, surprises have no unit; nor does a lost network say anything.
+        scale = shared.scales.outcomes.variance
+        square = jnp.where((scale > 0) & jnp.isfinite(square), square, scale)
+        count = jnp.minimum(shared.seen + 1, self.capacity)
+        return member._replace(error=member.error + (square - member.error) / count)
 
     def _batches(self, key: Key, held: Array) -> tuple[Array, Array | None]:
         """(rows of the history for every step, how much each of a step's rows counts)."""
@@ -324,20 +307,15 @@ class Network(eqx.Module):
         member: Member,
         rows: Array,
         use: Array | None,
-        held: Array,
         keys: Key | None,
     ) -> Member:
         """One gradient step on the batch `rows` of the history, weighed by `use`."""
         gradient = jax.grad(self._misfit)(member.model, history, member, rows, use, keys)
-        # The pull's gradient is written out: it is one fused pass over the weights this way.
-        gradient = jax.tree.map(
-            lambda g, w, w0: g + 2 * (w - member.pull * w0) / (self.prior_std**2 * held),
-            gradient,
-            member.model,
-            member.start,
-        )
+        gradient = self._pulled(gradient, member, history.held)
         optimizer = self.optimizer(self.learning_rate)
         updates, state = optimizer.update(gradient, member.optimizer, member.model)
+        if member.widths is not None:
+            updates = jax.tree.map(jnp.multiply, updates, member.widths)
 
         # Putting a diverged network back here, not where it is noticed, saves a pass over all
         # weights: this one reads them anyway.
@@ -347,6 +325,24 @@ class Network(eqx.Module):
         model = jax.tree.map(revive, optax.apply_updates(member.model, updates), member.start)
         state = jax.tree.map(revive, state, optimizer.init(member.start))
         return member._replace(model=model, optimizer=state, healthy=jnp.array(True))
+
+    def _pulled(self, gradient: Any, member: Member, held: Array) -> Any:
+        """The gradient with the pull to the start, in units of the prior where `make` has one."""
+        # Written out: it is one fused pass over the weights this way.
+        if (prior_std := self.prior_std) is not None:
+            return jax.tree.map(
+                lambda g, w, w0: g + 2 * (w - member.pull * w0) / (prior_std**2 * held),
+                gradient,
+                member.model,
+                member.start,
+            )
+        return jax.tree.map(
+            lambda g, w, w0, s: s * g + 2 * (w - member.pull * w0) / (s * held),
+            gradient,
+            member.model,
+            member.start,
+            member.widths,
+        )
 
     def _misfit(
         self,
@@ -358,13 +354,15 @@ class Network(eqx.Module):
         keys: Key | None,
     ) -> Array:
         """The mean loss over a batch, as the member sees the outcomes."""
-        targets = history.outcomes[rows]
+        targets, noise_std = history.outcomes[rows], self._noise_std(history, member)
+        if history.scales is not None:
+            noise_std = SHARE * noise_std
         if member.noise.shift is not None:
-            targets = targets + self.noise_std * member.noise.shift[rows]
-        outputs = self._outputs(member, model, history.features[rows], keys)
+            targets = targets + noise_std * member.noise.shift[rows]
+        outputs = self._outputs(history, member, model, history.features[rows], keys)
         if history.chosen is not None:
             outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
-        each = jax.vmap(lambda o, y: self.loss(o, y, self.noise_std))(outputs, targets)
+        each = jax.vmap(lambda o, y: self.loss(o, y, noise_std))(outputs, targets)
         if member.noise.weight is not None:
             each = each * member.noise.weight[rows]
         return each.mean() if use is None else (each * use).mean()
@@ -379,25 +377,6 @@ class Network(eqx.Module):
     def diverged(self, member: Member) -> Array:
         """How often the network had to be put back to its start."""
         return member.diverged
-
-
-def _parts(module: Any) -> tuple[Any, Any]:
-    """(what of a module is learned: its arrays of floats, its other arrays)."""
-    return eqx.partition(
-        eqx.filter(jax.tree.map(_as_jax, module), eqx.is_array), eqx.is_inexact_array
-    )
-
-
-def _as_jax(leaf: Any) -> Any:
-    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
-
-
-def _is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
-def _is_parameter(leaf: Any) -> bool:
-    return _is_shape(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _kinds(noise: Noise) -> str:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
+from ..config import short
 from ..core import Action, Key, Noise, fact, taken
 from .blend import Blend
 from .linear import Known, Linear
@@ -26,6 +27,7 @@ class PerAction(eqx.Module):
     weights_shared = True
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
+    __repr__ = short
 
     def __check_init__(self) -> None:
         if not isinstance(self.learner, Linear | Blend):

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from .. import checks
+from ..config import short
 from ..core import Action, Key, Learner, Noise, taken
 
 
@@ -38,6 +39,8 @@ class RandomFeatures(eqx.Module):
 
     learner: Learner
     dim: int = eqx.field(static=True)
+    waves: tuple[Waves, ...]
+    seed: int = eqx.field(static=True)
     directions: Any
     amplitudes: Any
     weights_shared = taken("learner", "weights_shared")
@@ -45,6 +48,7 @@ class RandomFeatures(eqx.Module):
     reward = taken("learner", "reward")
     drift_shape = taken("learner", "drift_shape")
     check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
 
     def __init__(
         self,
@@ -54,9 +58,11 @@ class RandomFeatures(eqx.Module):
         seed: int = 0,
     ):
         self.dim = checks.size("dim", dim)
-        rng = np.random.default_rng(checks.size("seed", seed, least=0))
+        self.waves = tuple(Waves(*kind) for kind in waves)
+        self.seed = checks.size("seed", seed, least=0)
+        rng = np.random.default_rng(self.seed)
         directions, amplitudes = [np.zeros((dim, 0))], [np.zeros(0)]
-        for number, frequency, amplitude in waves:
+        for number, frequency, amplitude in self.waves:
             pairs = checks.size("number", number, least=2) // 2
             frequency = checks.positive("frequency", frequency)
             directions.append(frequency / np.sqrt(dim) * rng.standard_normal((dim, pairs)))
@@ -64,7 +70,8 @@ class RandomFeatures(eqx.Module):
         self.directions = np.concatenate(directions, axis=1)
         self.amplitudes = np.concatenate(amplitudes)
         made: Any = learner
-        self.learner = made if hasattr(made, "observe") else made(self.width)
+        makes = callable(made) and not (hasattr(made, "observe") and not isinstance(made, type))
+        self.learner = made(self.width) if makes else made
         checks.part("learner", self.learner, "init", "predict", "observe")
         have = getattr(self.learner, "dim", None)
         if have != self.width:

@@ -13,7 +13,8 @@ class Seen(NamedTuple):
     error: the sum of squared surprises, each over the factor s by which the model, in units of the
         noise, expected it to vary. For a linear Gaussian model that is what the conjugate posterior
         of the noise's variance is made of (normal-inverse-gamma), so error / outcomes estimates it.
-    evidence: the log-likelihood of every outcome given those before it
+    evidence: the log-likelihood of every outcome given those before it, from where two of these
+        differ: before that the unit of outcomes is not known
 
     Entries of a vector outcome have a scale each, and evidence of their own.
     """
@@ -44,16 +45,21 @@ class Seen(NamedTuple):
         """An outcome that surprised by so much, where its variance is s times the noise's."""
         count = self.outcomes + weight
         step = outcome - self.center
-        center = self.center + weight * step / jnp.maximum(count, 1e-30)
+        # Share first: the first outcome is then the center exactly, whatever it weighs.
+        center = self.center + step * (weight / jnp.maximum(count, 1e-30))
         variance = self.noise_std**2 * s
-        likelihood = -0.5 * (surprise**2 / variance + jnp.log(variance))
+        # Student's t, for the variance is an estimate: a Gaussian would never forgive the first
+        # surprise after a few outcomes that happened to be close.
+        freedom = self.outcomes + 2
+        odd = (freedom + 1) * jnp.log1p(surprise**2 / (freedom * variance))
+        likelihood = -0.5 * (odd + jnp.log(variance))
         known = jnp.where(self.outcomes > 0, weight, 0.0)  # the first outcome only sets the offset
         return Seen(
             count,
             center,
             self.square + weight * step * (outcome - center),
             self.error + known * surprise**2 / s,
-            self.evidence + known * likelihood,
+            self.evidence + jnp.where(self.square > 0, known, 0.0) * likelihood,
         )
 
     def fade(self, share: Array | float) -> "Seen":

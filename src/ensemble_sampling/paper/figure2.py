@@ -1,5 +1,7 @@
 """Figure 2: a bandit whose mean rewards are a single neuron's output (Section 5.2)."""
 
+import optax
+
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy
 from ..environments import NeuronBandit
 from ..learners.network import Network
@@ -17,6 +19,9 @@ learner = Network(
     noise_std=NOISE_STD,
     prior_std=PRIOR_STD,
     learning_rate=0.1,
+    steps=3,
+    batch=64,
+    optimizer=optax.sgd,
 )
 schedules = (*map(Constant, (0.05, 0.1, 0.2)), *map(Annealed, (50, 150, 300)))
 

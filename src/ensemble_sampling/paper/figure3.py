@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Iterable
 
+import optax
+
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy, ThompsonSampling
 from ..core import Agent
 from ..environments import NetworkBandit
@@ -22,6 +24,9 @@ learner = Network(
     noise_std=NOISE_STD,
     prior_std=PRIOR_STD,
     learning_rate=0.1,
+    steps=3,
+    batch=64,
+    optimizer=optax.sgd,
 )
 
 

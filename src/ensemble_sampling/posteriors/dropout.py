@@ -81,7 +81,8 @@ class Dropout(eqx.Module):
         keys = jax.random.split(key, features.shape[0])
         if self.coherent:
             keys = jax.numpy.broadcast_to(key, features.shape[:1])
-        return self.learner.predict_masked(belief[1], features, keys)
+        shared, model = belief
+        return self.learner.predict_masked(shared, model, features, keys)
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
         shared, model = belief

@@ -97,6 +97,8 @@ class EstimatorEnsemble:
 
     arms: for a fixed set of actions over a common context, `bandit.choose(context=x)`: every member
         has an estimator for each action, fitted to that action's outcomes alone.
+    columns: the names of the features: estimators then see data frames of pandas with these, as
+        pipelines need that treat columns by name. Offers must have the same columns.
     """
 
     make: Callable[[], Any] | Sequence[Callable[[], Any]]
@@ -106,6 +108,7 @@ class EstimatorEnsemble:
     start: int = 8
     growth: float = 1.25
     arms: int | None = None
+    columns: Sequence[str] | None = None
     host = True  # not traceable: `Bandit` and `simulate` run it as it is
     __repr__ = short
 
@@ -117,6 +120,8 @@ class EstimatorEnsemble:
         checks.scalar("growth", self.growth, above=1.0)
         if self.arms is not None:
             checks.size("arms", self.arms)
+        if self.columns is not None:
+            _check_columns(self.columns)
         if not self.makers or not all(map(callable, self.makers)):
             raise TypeError(
                 "make must be a function that returns a new estimator, or a list of such, "
@@ -194,9 +199,17 @@ class EstimatorEnsemble:
         if estimator is None:
             return prior
         if not hasattr(estimator, "predict_proba"):
-            return weight * prior + np.asarray(estimator.predict(x), np.float64)
-        chance = estimator.predict_proba(x)[:, list(estimator.classes_).index(1)]
+            return weight * prior + np.asarray(estimator.predict(self._seen(x)), np.float64)
+        chance = estimator.predict_proba(self._seen(x))[:, list(estimator.classes_).index(1)]
         return (1 - weight) * chance + weight / (1 + np.exp(-2 * prior / self.prior_std))
+
+    def _seen(self, x: np.ndarray) -> Any:
+        """Rows as estimators see them."""
+        if self.columns is None:
+            return x
+        if x.shape[1] != len(self.columns):
+            raise ValueError(f"rows have {x.shape[1]} features, columns names {len(self.columns)}")
+        return _pandas().DataFrame(x, columns=list(self.columns))
 
     def _weight(self, n: int, width: int) -> float:
         """How much of the prior function is left after n outcomes."""
@@ -226,7 +239,8 @@ class EstimatorEnsemble:
         if not stepwise:
             estimator = make()
             _settle(estimator, [*table.seeds[member], due])
-            estimator.fit(*self._lesson(table, member, np.arange(due)))
+            x, y = self._lesson(table, member, np.arange(due))
+            estimator.fit(self._seen(x), y)
         elif done == 0 or due < done:  # from the start, also for a state before the one remembered
             estimator, done = make(), 0
             _settle(estimator, [*table.seeds[member]])
@@ -240,13 +254,14 @@ class EstimatorEnsemble:
 
     def _step(self, table: Table, member: int, estimator: Any, number: int) -> None:
         if not hasattr(estimator, "predict_proba"):
-            estimator.partial_fit(*self._remainder(table, member, np.array([number])))
+            x, y = self._remainder(table, member, np.array([number]))
+            estimator.partial_fit(self._seen(x), y)
             return
         row = table.stored[number]
         # The first row is never left out: an estimator that saw nothing cannot predict.
         for _ in range(max(int(row.counts[member]), number == 0)):
             labels, classes = np.array([int(row.outcome)]), np.array([0, 1])
-            estimator.partial_fit(row.features[None], labels, classes=classes)
+            estimator.partial_fit(self._seen(row.features[None]), labels, classes=classes)
 
     def _lesson(
         self, table: Table, member: int, numbers: np.ndarray
@@ -272,6 +287,24 @@ class EstimatorEnsemble:
         z = np.array([row.shifts[member] for row in rows])
         weight = self._weight(int(numbers[-1]) + 1, x.shape[1])
         return x, y + self.noise_std * z - weight * self._prior(table, member, x)
+
+
+def _check_columns(columns: Any) -> None:
+    if not isinstance(columns, list | tuple) or not all(isinstance(c, str) for c in columns):
+        raise TypeError(f"columns must be a list of names, got {columns!r}")
+    if len(set(columns)) < len(columns) or not columns:
+        raise ValueError(f"columns must be different names, one at least, got {columns!r}")
+    _pandas()
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            "estimators that see columns need pandas: pip install 'ensemble-sampling[pandas]'"
+        ) from error
+    return pandas
 
 
 def _due(n: int, start: int, growth: float) -> int:

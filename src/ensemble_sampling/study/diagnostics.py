@@ -206,7 +206,7 @@ def trajectory(
 def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
     """How far each network has moved from its prior draw (M,).
 
-    The root mean square over its parameters, in units of `prior_std`: near 0 it has hardly
+    The root mean square over its parameters, in units of the prior's: near 0 it has hardly
     learned, near sqrt(2) it has forgotten where it came from.
     """
     members = belief[1]
@@ -217,9 +217,12 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
         )
 
     def one(member: Any) -> Array:
-        moved = jax.tree.map(lambda now, then: now - then, member.living, member.start)
+        unit = member.widths
+        if unit is None:
+            unit = jax.tree.map(lambda _: learner.prior_std, member.start)
+        moved = jax.tree.map(lambda w, w0, s: (w - w0) / s, member.living, member.start, unit)
         leaves = [leaf.ravel() for leaf in jax.tree.leaves(moved)]
         return jnp.sqrt(jnp.mean(jnp.concatenate(leaves) ** 2))
 
     learner: Any = ensemble.learner
-    return jax.vmap(one)(members) / learner.prior_std
+    return jax.vmap(one)(members)

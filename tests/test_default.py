@@ -1,0 +1,199 @@
+"""The default agent: told nothing, it takes what comes, keeps what it began with, and learns."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ensemble_sampling as es
+from ensemble_sampling.decide.default import Default
+from ensemble_sampling.decide.snapshots import SNAPSHOT
+
+NAMES = ["left", "middle", "right"]
+
+
+def contexts(rounds, width=2, seed=0):
+    return np.random.default_rng(seed).normal(size=(rounds, width))
+
+
+def reward(x, action):
+    """Smooth, and not linear in x."""
+    return float(np.sin(x[0] + NAMES.index(action)) + 0.1 * x[-1])
+
+
+def play(bandit, rows, known=reward):
+    """Choose in every context and learn at once; the actions chosen."""
+    chosen = []
+    for x in rows:
+        decision = bandit.choose(context=x)
+        bandit.learn(decision.id, known(x, decision.action))
+        chosen.append(decision.action)
+    return chosen
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+OFFERS = {
+    "rows": ({}, [[0.5, 1.0, 2.0], [1.0, 0.0, -2.0]], None),
+    "rows with names": ({}, {"a": [0.5, 1.0], "b": [1.0, 0.0]}, None),
+    "dictionaries": ({}, [{"kind": "x", "price": 2.0}, {"kind": "y", "price": 3.0}], None),
+    "dictionaries in a context": ({}, {"a": {"kind": "x"}, "b": {"kind": "y"}}, {"user": "me"}),
+    "context": ({"actions": NAMES}, None, [1.0, -2.0, 0.5, 3.0]),
+    "context described": ({"actions": NAMES}, None, {"hour": "late", "age": 30}),
+    "no context": ({"actions": NAMES}, None, None),
+}
+
+
+@pytest.mark.parametrize("name", OFFERS)
+def test_it_takes_whatever_describes_a_decision(name, tmp_path):
+    options, features, context = OFFERS[name]
+    memory = es.Bandit(**options)
+    with es.Bandit.open(tmp_path, **options) as disk:
+        for outcome in (3.0, -1.0, 2.5):
+            made = [b.choose(features, context=context) for b in (memory, disk)]
+            assert made[0].index == made[1].index
+            assert made[0].probabilities.sum() == pytest.approx(1, abs=1e-5)
+            for bandit, decision in zip((memory, disk), made, strict=True):
+                bandit.learn(decision.id, outcome)
+        assert equal(memory.state, disk.state)
+    with es.Bandit.open(tmp_path) as again:  # by nothing but the folder
+        assert equal(again.state, memory.state)
+        ours = again.choose(features, context=context)
+        theirs = memory.choose(features, context=context)
+        assert (ours.index, ours.action) == (theirs.index, theirs.action)
+        assert np.array_equal(ours.probabilities, theirs.probabilities)
+
+
+def test_a_folder_goes_on_with_its_seed_and_actions(tmp_path):
+    with es.Bandit.open(tmp_path, seed=5, actions=NAMES) as bandit:
+        chosen = play(bandit, contexts(3))
+    with es.Bandit.open(tmp_path) as bandit:
+        chosen += play(bandit, contexts(3, seed=1))
+    rows = np.concatenate([contexts(3), contexts(3, seed=1)])
+    assert chosen == play(es.Bandit(seed=5, actions=NAMES), rows)
+    with pytest.raises(ValueError, match="seed: 5 -> 6"):
+        es.Bandit.open(tmp_path, seed=6)
+
+
+def test_a_folder_goes_on_with_the_numbers_it_was_begun_with(tmp_path):
+    with es.Bandit.open(tmp_path, actions=NAMES) as bandit:
+        recorded = bandit._ledger.description
+        recorded["default"] |= {"members": 7, "spread": 0.5}
+        bandit._ledger.describe(recorded)  # as by a version with other numbers
+    assert Default().members != 7
+    with es.Bandit.open(tmp_path) as bandit:
+        bandit.choose(context=[1.0, 2.0])
+        assert bandit._recipe == Default(members=7, spread=0.5)
+        assert bandit._agent.posterior.members == 7
+        assert bandit._ledger.description["default"]["members"] == 7
+    with es.Bandit.migrate(tmp_path, actions=NAMES) as bandit:  # unless it is asked to
+        assert bandit._agent.posterior.members == Default().members
+
+
+def test_settings_of_a_later_version_are_refused():
+    with pytest.raises(ValueError, match=r"\['magic'\], which this version does not know"):
+        Default.recorded(Default().settings | {"magic": 1.0})
+    assert Default.recorded(Default().settings) == Default()
+
+
+def test_a_folder_begun_with_an_agent_is_not_taken_for_the_default(tmp_path):
+    es.Bandit.open(tmp_path, es.Uniform()).close()
+    with pytest.raises(ValueError, match="begun with an agent"):
+        es.Bandit.open(tmp_path)
+
+
+sizes = st.floats(0.01, 100.0)
+signed = st.builds(lambda size, sign: sign * size, sizes, st.sampled_from([-1.0, 1.0]))
+
+
+@settings(max_examples=4)
+@given(
+    a=st.floats(-100.0, 100.0),
+    b=sizes,
+    c=st.lists(st.floats(-100.0, 100.0), min_size=2, max_size=2),
+    D=st.lists(signed, min_size=2, max_size=2),
+)
+def test_neither_units_nor_origins_nor_directions_matter(a, b, c, D):
+    rows, noise = contexts(32), np.random.default_rng(3).normal(size=32)
+    with jax.enable_x64(True):
+        plain, other, found = es.Bandit(actions=NAMES), es.Bandit(actions=NAMES), []
+        for x, z in zip(rows, noise, strict=True):
+            ours = plain.choose(context=x)
+            theirs = other.choose(context=np.array(c) + np.array(D) * x)
+            found.append((ours.action, theirs.action))
+            y = reward(x, ours.action) + 0.3 * z
+            plain.learn(ours.id, y)
+            other.learn(theirs.id, a + b * y)
+        assert [one for one, _ in found] == [other for _, other in found]
+        assert len({one for one, _ in found}) == 3
+
+
+def test_a_missing_value_counts_as_the_mean():
+    bandit = es.Bandit(actions=NAMES)
+    play(bandit, contexts(20))
+    mean = np.asarray(bandit.state.scale.mean)
+    missing, known = bandit.predict(context=[0.7, np.nan]), bandit.predict(context=[0.7, mean[1]])
+    assert np.array_equal(missing.values.mean, known.values.mean)
+    assert np.array_equal(missing.probabilities, known.probabilities)
+    decision = bandit.choose(context=[np.nan, 0.3])
+    bandit.learn(decision.id, 1.0)
+    assert np.isfinite(bandit.predict(context=[0.7, np.nan]).values.mean).all()
+
+
+def test_replaying_the_ledger_gives_the_state_bit_for_bit(tmp_path):
+    rng = np.random.default_rng(4)
+    with es.Bandit.open(tmp_path, actions=NAMES) as bandit:
+        decisions = [bandit.choose(context=x) for x in contexts(30)]
+        for i in rng.permutation(25):  # late, in another order, some never
+            bandit.learn(decisions[i].id, float(rng.normal()))
+        state = bandit.state
+    (tmp_path / SNAPSHOT).unlink()
+    with es.Bandit.open(tmp_path) as again:
+        assert equal(again.state, state)
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[2])
+import ensemble_sampling as es
+from test_default import NAMES, contexts, play
+play(es.Bandit.open(sys.argv[1], actions=NAMES), contexts(20))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_is_continued_as_if_nothing_had_happened(tmp_path):
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "b"), here]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    unharmed = es.Bandit(actions=NAMES)
+    chosen = play(unharmed, contexts(20))
+    with es.Bandit.open(tmp_path / "b") as bandit:
+        assert bandit.log()["action"] == chosen
+        assert equal(bandit.state, unharmed.state)
+        assert play(bandit, contexts(5, seed=1)) == play(unharmed, contexts(5, seed=1))
+
+
+def test_it_learns_what_a_linear_model_cannot():
+    """The right one of two actions is whether both features have the same sign."""
+    rows = contexts(500, seed=8)
+    right = np.where(rows[:, 0] * rows[:, 1] > 0, 0, 1)
+    linear = es.Greedy(es.PerAction(es.Linear(2), 2))
+    share = []
+    for bandit in (es.Bandit(actions=[0, 1]), es.Bandit(linear)):
+        hits = []
+        for x, best in zip(rows, right, strict=True):
+            decision = bandit.choose(context=x)
+            hits.append(float(decision.index == best))
+            bandit.learn(decision.id, hits[-1])
+        share.append(np.mean(hits[-250:]))
+    assert share[0] > 0.8  # by chance 0.5, with a standard error of 0.03
+    assert share[0] > share[1] + 0.15

@@ -1,0 +1,139 @@
+"""Thompson sampling that tries every action now and again, against a loop in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.persistent import Tried
+
+ARMS, DIM, MEMBERS = 4, 2, 6
+ENSEMBLE = es.Ensemble(es.PerAction(es.Linear(DIM), ARMS), MEMBERS)
+AGENT = es.Persistent(ENSEMBLE, tries=1.5, chance=0.4)
+act = jax.jit(lambda *given: AGENT.act(*given))
+update = jax.jit(lambda *given: AGENT.update(*given))
+chances = jax.jit(lambda *given: AGENT.probabilities(*given))
+model_values = jax.jit(lambda belief, rows: ENSEMBLE.values(jax.random.key(0), belief, rows, 1))
+
+
+def rule(agent, values, tried, available):
+    """The probabilities of all actions, action by action, and who is owed a try."""
+    times, usual, square = (np.asarray(part, np.float64) for part in tried[:3])
+    due = agent.tries * np.log2(times.sum() + 2)
+    votes, owed = np.zeros(ARMS), []
+    for row in values:
+        free = np.where(available, row, -np.inf)
+        votes[np.argmax(free)] += 1 / len(values)
+    for k in range(ARMS):
+        differ, deviation = values[:, k].std(), np.sqrt(max(square[k] - usual[k] ** 2, 0))
+        soon = times[k] < due / 2 and differ >= 0.99 * usual[k]
+        rest = times[k] < due and differ >= usual[k] + 1.5 * deviation
+        owed.append(bool((soon or rest) and available[k]))
+    if not any(owed):
+        return votes, owed
+    least = min(times[k] for k in range(ARMS) if owed[k])
+    turn = [k for k in range(ARMS) if owed[k] and times[k] == least]
+    result = votes.copy()
+    for k in range(ARMS):
+        if times[k] >= due:  # one that is owed nothing gives
+            given = agent.chance * votes[k]
+            result[k] -= given
+            for other in turn:
+                result[other] += given / len(turn)
+    return result, owed
+
+
+def offer(context):
+    return jnp.broadcast_to(jnp.asarray(context, float), (ARMS, DIM))
+
+
+def run(periods, seed=0, available=None):
+    """Yields (state, offer, action) of a world where action 0 is best, or seems to be."""
+    rng, state = np.random.default_rng(seed), AGENT.init(jax.random.key(seed))
+    for t in range(periods):
+        rows, key = offer(rng.normal(size=DIM)), jax.random.fold_in(jax.random.key(seed), t)
+        index = int(act(key, state, rows, available))
+        yield state, rows, index
+        y = jnp.asarray(float(index == 0) + 0.1 * rng.normal(), float)
+        state = update(key, state, es.Action(jnp.int32(index), rows[0]), y)
+
+
+def test_probabilities_follow_the_rule_and_respect_what_is_available(float64):
+    """Over 120 periods, with all actions and without one; tries are given in some, not in all."""
+    gave = []
+    for t, (state, rows, _) in enumerate(run(120)):
+        values = np.asarray(model_values(state[0], rows))
+        for available in (np.ones(ARMS, bool), np.arange(ARMS) != t % ARMS):
+            want, owed = rule(AGENT, values, state[1], available)
+            have = np.asarray(chances(state, rows, jnp.asarray(available)))
+            np.testing.assert_allclose(have, want, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(have.sum(), 1, rtol=1e-9)
+            assert (have[~available] == 0).all()
+            gave.append(any(owed))
+        want, _ = rule(AGENT, values, state[1], np.ones(ARMS, bool))
+        np.testing.assert_allclose(chances(state, rows), want, rtol=0, atol=1e-9)
+    assert 10 < sum(gave) < 230
+
+
+def test_what_is_usual_follows_how_much_models_differ_and_starts_anew_with_the_unit(float64):
+    """Outcomes 2, 2, 2, 5, ...: from the fourth on their unit is known."""
+    state = AGENT.init(jax.random.key(0))
+    rng, usual, square = np.random.default_rng(1), np.zeros(ARMS), np.zeros(ARMS)
+    for t, y in enumerate([2.0, 2.0, 2.0, 5.0, 2.0, 3.0, 1.0]):
+        rows, key = offer(rng.normal(size=DIM)), jax.random.key(t)
+        now = np.asarray(model_values(state[0], rows)).std(axis=0)
+        state = update(key, state, es.Action(jnp.int32(t % ARMS), rows[0]), jnp.asarray(y))
+        if t == 3:
+            usual, square = 0 * usual, 0 * square
+        elif t in (0, 4):
+            usual, square = now, now**2
+        else:
+            usual, square = usual + 0.02 * (now - usual), square + 0.02 * (now**2 - square)
+        np.testing.assert_allclose(state[1].usual, usual, rtol=1e-9)
+        np.testing.assert_allclose(state[1].square, square, rtol=1e-9)
+        tried = np.bincount(np.arange(t + 1) % ARMS, minlength=ARMS)
+        np.testing.assert_array_equal(state[1].times, tried)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_action_gets_about_the_tries_it_is_owed(seed):
+    """1.5 log2(302) = 12.4 in 300 periods, of which half wait for nothing but their turn; Thompson
+    sampling alone leaves actions that look worse everywhere alone."""
+    counts = np.bincount([index for *_, index in run(300, seed)], minlength=ARMS)
+    assert counts.min() >= 6
+    assert counts[0] > 200
+
+
+def test_actions_are_chosen_as_often_as_the_probabilities_say():
+    """Five standard deviations of 20,000 choices, in states of which some owe tries."""
+    n, most = 20_000, jax.jit(jax.vmap(lambda *given: AGENT.act(*given), in_axes=(0, None, None)))
+    keys = jax.random.split(jax.random.key(5), n)
+    states = list(run(40))
+    for state, rows, _ in (states[5], states[20], states[39]):
+        p = np.asarray(chances(state, rows), np.float64)
+        shares = np.bincount(np.asarray(most(keys, state, rows)), minlength=ARMS) / n
+        assert (np.abs(shares - p) <= 5 * np.sqrt(p * (1 - p) / n) + 1e-6).all()
+
+
+def test_nothing_is_owed_without_tries_and_nothing_given_without_a_chance():
+    plain = es.ThompsonSampling(ENSEMBLE)
+    *_, (state, rows, _) = run(30)
+    zero = jnp.zeros(ARMS)
+    fewest = Tried(jnp.asarray([30.0, 0, 0, 0]), zero, zero, *state[1][3:])
+    want = plain.probabilities(state[0], rows)
+    for settings, same in (({"tries": 0.0}, True), ({"chance": 0.0}, True), ({}, False)):
+        agent = es.Persistent(ENSEMBLE, **settings)  # pyright: ignore[reportArgumentType]
+        have = agent.probabilities((state[0], fewest), rows)
+        assert np.allclose(have, want, atol=1e-6) == same
+
+
+def test_the_next_try_goes_to_the_action_tried_least():
+    *_, (state, rows, _) = run(30)
+    zero = jnp.zeros(ARMS)
+    tried = Tried(jnp.asarray([40.0, 2.0, 1.0, 1.0]), zero, zero, *state[1][3:])
+    have = AGENT.probabilities((state[0], tried), rows)
+    votes = es.ThompsonSampling(ENSEMBLE).probabilities(state[0], rows)
+    moved = 0.4 * votes[0] * np.array([-1, 0, 0.5, 0.5])
+    np.testing.assert_allclose(have - votes, moved, atol=1e-6)
+    assert votes[0] > 0

@@ -1,0 +1,423 @@
+"""Frames, dictionaries and rows: columns are matched by name, and survive a reopening."""
+
+import itertools
+from datetime import date, datetime, timedelta
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.linear_model import LinearRegression, SGDRegressor
+from sklearn.pipeline import make_pipeline
+
+import ensemble_sampling as es
+from ensemble_sampling.decide.features import _terms, recordable
+from ensemble_sampling.decide.tables import Columns, dense, needs_hasher
+
+LINEAR = es.EnsembleSampling(es.Linear(3, noise_std=0.5), members=5)
+DRINKS = pd.DataFrame(
+    {"price": [2.0, 3.5, 1.0], "size": [0.3, 0.1, 0.5], "sale": [True, False, True]},
+    index=["tea", "coffee", "milk"],
+)
+
+
+def forms(order):
+    """The same offer in every form that names its columns."""
+    frame = DRINKS[list(order)]
+    rows = [dict(zip(order, row, strict=True)) for row in frame.astype(object).to_numpy().tolist()]
+    return {
+        "pandas": frame,
+        "polars": pl.DataFrame({name: frame[name].tolist() for name in order}),
+        "mapping": dict(zip(frame.index, rows, strict=True)),
+        "dictionaries": rows,
+        "series": [pd.Series(row) for row in rows],
+        "shuffled": [dict(sorted(row.items(), key=str)) for row in rows],
+    }
+
+
+def taught(bandit, first=DRINKS):
+    """Decisions and outcomes by which the columns come to matter."""
+    for visit in range(12):
+        decision = bandit.choose(first)
+        bandit.learn(decision.id, float(decision.index == visit % 2))
+    return bandit
+
+
+@pytest.mark.parametrize("agent", [LINEAR, None], ids=["given", "default"])
+def test_the_order_of_columns_and_the_form_of_a_table_never_matter(agent):
+    expected = taught(es.Bandit(agent)).predict(DRINKS)
+    for order in itertools.permutations(DRINKS.columns):
+        bandit = taught(es.Bandit(agent))
+        for offer in forms(order).values():
+            assert np.array_equal(bandit.predict(offer).probabilities, expected.probabilities)
+            assert (
+                bandit._offers.read(offer, None, None, 3).table.tolist()
+                == DRINKS.to_numpy(np.float32).tolist()
+            )
+
+
+def test_swapping_two_columns_gives_the_same_decisions():
+    first, second = taught(es.Bandit(LINEAR)), taught(es.Bandit(LINEAR))
+    for _ in range(10):
+        one, other = first.choose(DRINKS), second.choose(DRINKS[["size", "sale", "price"]])
+        assert one.action == other.action
+        assert np.array_equal(one.probabilities, other.probabilities)
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_columns_in_any_order_are_read_as_the_known_ones(data):
+    known = tuple(data.draw(st.lists(st.text(max_size=3), min_size=1, max_size=6, unique=True)))
+    numbers = st.floats(-1e6, 1e6, width=32)
+    count = data.draw(st.integers(1, 4))
+    rows = data.draw(
+        st.lists(
+            st.lists(numbers, min_size=len(known), max_size=len(known)),
+            min_size=count,
+            max_size=count,
+        )
+    )
+    order = data.draw(st.permutations(range(len(known))))
+    frame = pd.DataFrame(rows, columns=list(known))
+    wanted = np.array(rows, np.float32)
+    for given_as in (frame.iloc[:, order], frame.iloc[:, order].to_dict("records")):
+        table, labels = dense("features", given_as, known=known)
+        assert labels == known
+        assert np.array_equal(table, wanted)
+    hasher = es.Hasher(32, numbers=8)
+    assert np.array_equal(
+        hasher(frame.to_dict("records")), hasher(frame.iloc[:, order].to_dict("records"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        (DRINKS.drop(columns="size"), "'size' missing"),
+        (DRINKS.assign(colour=1.0), "'colour' unknown"),
+        (DRINKS.rename(columns={"size": "weight"}), "'size' missing, 'weight' unknown"),
+        (DRINKS.to_numpy(float), "columns have names: give the features as a data frame"),
+        ({"tea": [1.0, 2.0, 3.0]}, "not as rows without names"),
+        ([{"price": 1.0, "size": 2.0, "sale": 1.0}, {"price": 1.0}], "'size', 'sale' missing"),
+        (pd.concat([DRINKS, DRINKS], axis=1), "'price' occurs twice"),
+    ],
+)
+def test_other_columns_are_refused_and_nothing_is_recorded(offer, words):
+    bandit = taught(es.Bandit(LINEAR))
+    before, log = bandit._ledger.description, bandit.log()
+    with pytest.raises(ValueError, match=words):
+        bandit.choose(offer)
+    assert bandit._ledger.description == before
+    assert bandit.log() == log
+    assert bandit.choose(DRINKS).action in DRINKS.index
+
+
+def test_names_after_rows_without_are_refused():
+    bandit = es.Bandit(LINEAR)
+    bandit.choose(DRINKS.to_numpy(float))
+    with pytest.raises(ValueError, match=r"have no names: .*frame\.to_numpy\(\)"):
+        bandit.choose(DRINKS)
+    bandit.choose(pd.DataFrame(DRINKS.to_numpy(float)))  # 0, 1, 2 are no names
+
+
+def test_an_offer_that_was_not_recorded_fixes_no_columns():
+    bandit = es.Bandit(LINEAR)
+    with pytest.raises(ValueError, match="not on offer"):
+        bandit.choose(DRINKS, available=["wine"])
+    with pytest.raises(ValueError, match="3 features, got 2"):
+        bandit.choose(DRINKS[["price", "size"]])
+    bandit.predict(DRINKS)
+    bandit.choose(DRINKS.to_numpy(float))
+
+
+@pytest.mark.parametrize("agent", [LINEAR, None], ids=["given", "default"])
+def test_columns_survive_reopening(tmp_path, agent):
+    with es.Bandit.open(tmp_path, agent) as bandit:
+        expected = taught(bandit).predict(DRINKS)
+    swapped = DRINKS[["sale", "price", "size"]]
+    with es.Bandit.open(tmp_path, agent) as bandit:
+        assert np.array_equal(bandit.predict(swapped).probabilities, expected.probabilities)
+        with pytest.raises(ValueError, match="columns have names"):
+            bandit.choose(DRINKS.to_numpy(float))
+    with es.Bandit.migrate(tmp_path, es.EnsembleSampling(es.Linear(3), members=3)) as bandit:
+        bandit.choose(swapped)
+        assert bandit.log()["features"][-1][0] in DRINKS["price"].tolist()
+
+
+def test_a_folder_without_names_opens_as_it_was_and_takes_names_with_a_warning(tmp_path):
+    with es.Bandit.open(tmp_path, LINEAR) as bandit:
+        bandit.choose(DRINKS.to_numpy(float))
+        assert "columns" not in bandit._ledger.description
+    said = pytest.warns(UserWarning, match=r"in this order, \['price', 'size', 'sale'\]")
+    with es.Bandit.open(tmp_path, LINEAR) as bandit, said:
+        bandit.choose(DRINKS)
+    with es.Bandit.open(tmp_path, LINEAR) as bandit, pytest.raises(ValueError, match="names"):
+        bandit.choose(DRINKS.to_numpy(float))
+
+
+def test_a_row_is_the_context_and_then_the_action():
+    action = {"tea": {"b": 3.0}, "milk": {"b": 4.0}}
+    bandit = es.Bandit(LINEAR)
+    first = bandit.choose(action, context={"x": 1.0, "y": 2.0})
+    other = bandit.choose(action, context=pd.Series({"y": 2.0, "x": 1.0}))
+    third = bandit.choose(pl.DataFrame({"b": [3.0]}), context=pd.DataFrame({"y": [2], "x": [1]}))
+    rows = bandit.log()["features"]
+    assert rows[0] == [1.0, 2.0, action[first.action]["b"]]
+    assert rows[1] == [1.0, 2.0, action[other.action]["b"]]
+    assert rows[2] == [1.0, 2.0, 3.0]
+    assert third.action == 0
+    with pytest.raises(ValueError, match=r"of the context and .*, got \['b'\] of the action"):
+        bandit.choose(action)
+    plain = es.Bandit(LINEAR)
+    plain.choose(np.array([[3.0]]), context=[1.0, 2.0])
+    assert plain.log()["features"] == [[1.0, 2.0, 3.0]]
+    with pytest.raises(ValueError, match="1 numbers of the context and 2 numbers of the action"):
+        plain.choose(np.array([[2.0, 3.0]]), context=[1.0])
+
+
+def test_the_context_of_fixed_actions_has_names_too():
+    agent = es.EnsembleSampling(es.PerAction(es.Linear(2), arms=2), members=3)
+    for given_agent in (agent, None):
+        bandit = es.Bandit(given_agent, actions=["left", "right"])
+        bandit.choose(context={"age": 3, "new": True})
+        bandit.choose(context=pd.Series([0.0, 5.0], index=["new", "age"]))
+        bandit.choose(context=pl.DataFrame({"new": [False], "age": [7]}))
+        assert bandit.log()["features"] == [[3.0, 1.0], [5.0, 0.0], [7.0, 0.0]]
+        with pytest.raises(ValueError, match="'new' missing"):
+            bandit.choose(context={"age": 3})
+        with pytest.raises(ValueError, match="columns have names"):
+            bandit.choose(context=[3.0, 1.0])
+
+
+def test_numbers_may_be_missing_where_the_bandit_takes_them():
+    gaps = pd.DataFrame({"x": pd.array([1, None], "Int64"), "y": [None, 2.0]})
+    wanted = np.array([[1.0, np.nan], [np.nan, 2.0]])
+    for offer in (gaps, pl.DataFrame({"x": [1, None], "y": [None, 2.0]}), gaps.to_dict("records")):
+        assert not needs_hasher(offer, None)
+        assert np.array_equal(dense("features", offer, gaps=True)[0], wanted, equal_nan=True)
+        with pytest.raises((TypeError, ValueError), match="must be"):
+            dense("features", offer)
+    bandit = es.Bandit()
+    bandit.learn(bandit.choose(gaps).id, 1.0)
+
+
+def test_a_wrong_number_is_named_by_its_column():
+    with pytest.raises(ValueError, match="inf in action 'tea', column 'size'"):
+        es.Bandit(LINEAR).choose(DRINKS.replace(0.3, np.inf))
+
+
+@pytest.mark.parametrize(
+    ("features", "context", "needed"),
+    [
+        (DRINKS, None, False),
+        (DRINKS.assign(kind="hot"), None, True),
+        (DRINKS.assign(kind=pd.Categorical(["a", "b", "a"])), None, True),
+        (DRINKS.assign(since=pd.Timestamp("2024-02-03")), None, True),
+        (pl.DataFrame({"x": [1.0], "kind": ["tea"]}), None, True),
+        (pl.DataFrame({"x": [1.0], "since": [date(2024, 2, 3)]}), None, True),
+        ({"tea": [1.0, 2.0]}, None, False),
+        ({"tea": {"price": 1.0}, "milk": {"price": 2}}, None, False),
+        ({"tea": {"price": 1.0}, "milk": {"size": 2}}, None, True),
+        ({"tea": {"price": {"net": 1.0}}}, None, True),
+        ({"tea": {}}, None, True),
+        (["tea", "milk"], None, True),
+        ([[1.0, 2.0]], None, False),
+        (np.ones((2, 2)), [1.0, 2.0], False),
+        (np.ones((2, 2)), {"age": 3, "new": np.bool_(True)}, False),
+        (np.ones((2, 2)), {"tags": [1, 2]}, True),
+        (None, {"user": "ann"}, True),
+        (None, pd.Series({"at": pd.Timestamp("2024-02-03")}), True),
+        (None, ["ann"], True),
+        (None, None, False),
+    ],
+)
+def test_the_default_agent_hashes_what_is_not_all_numbers(features, context, needed):
+    assert needs_hasher(features, context) == needed
+
+
+def test_the_default_agent_takes_mixed_tables_from_pandas_and_polars():
+    at = [datetime(2024, 2, 3, 7), datetime(2024, 2, 5, 18)]
+    columns = {"kind": ["tea", "milk"], "price": [2.0, 3.0], "since": at, "note": [None, "cold"]}
+    rows = []
+    for frame in (pd.DataFrame(columns), pl.DataFrame(columns)):
+        bandit = es.Bandit()
+        decision = bandit.choose(frame, context=pd.Series({"user": "ann", "age": 30}))
+        bandit.learn(decision.id, 1.0)
+        rows.append(bandit._offers.read(frame, {"user": "ann", "age": 30}, None, 256).table)
+    assert np.array_equal(*rows)
+
+
+def said(value):
+    return {name: (number, kind) for name, number, kind in _terms({"x": value}, "action")}
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA])
+def test_what_is_missing_is_a_term_of_its_own(value):
+    assert said(value) == {"action.x=missing": (1.0, False)}
+    assert said(np.datetime64("NaT")) == said(None)
+    assert list(_terms(None, "action")) == []
+
+
+def test_a_timestamp_says_its_weekday_hour_and_day():
+    when = datetime(2020, 1, 3, 18)  # a Friday, two and three quarter days from the beginning
+    wanted = {
+        "action.x.weekday=4": (1.0, False),
+        "action.x.hour=18": (1.0, False),
+        "action.x.day": (2.75 / 365.25, True),
+    }
+    for given_as in (when, pd.Timestamp(when), np.datetime64(when), np.datetime64(when, "ns")):
+        assert said(given_as) == wanted
+    assert said(date(2020, 1, 3)).keys() == {"action.x.weekday=4", "action.x.day"}
+    assert said(timedelta(hours=12)) == {"action.x": (0.5, True)}
+    assert said(np.timedelta64(12 * 3600 * 10**9, "ns")) == {"action.x": (0.5, True)}
+
+
+def terms_of(action, context):
+    """Everything said of an action in its context, one by one."""
+    around, own = list(_terms(context, "context")), list(_terms(action, "action"))
+    yield "context", 1.0, False
+    yield from around
+    yield from own
+    for (c, x, n), (a, y, m) in itertools.product(around, own):
+        yield f"{c}*{a}", x * y, n or m
+
+
+ACTIONS = [
+    {"kind": "tea", "price": 2.5, "tags": ["hot", "ä"], "sale": True},
+    {"kind": "milk", "price": -0.25, "n": 3},
+    "plain text",
+    {},
+]
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 1000])
+def test_columns_are_those_of_scikit_learns_feature_hasher(width):
+    context = {"user": "ann", "age": 30, "at": {"hour": 4}}
+    pairs = [[(t, x) for t, x, _ in terms_of(action, context)] for action in ACTIONS]
+    wanted = FeatureHasher(width, input_type="pair").transform(pairs).toarray()
+    for _ in range(2):  # also from what is remembered
+        assert np.allclose(es.Hasher(width)(ACTIONS, context), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_have_columns_of_their_own():
+    hasher, context = es.Hasher(64, numbers=16), {"user": "ann", "age": 30}
+    words = FeatureHasher(48, input_type="pair")
+    digits = FeatureHasher(16, input_type="pair")
+    terms = [list(terms_of(action, context)) for action in ACTIONS]
+    left = words.transform([[(t, x) for t, x, number in row if not number] for row in terms])
+    right = digits.transform([[(t, x) for t, x, number in row if number] for row in terms])
+    hashed = hasher(ACTIONS, context)
+    assert np.allclose(hashed[:, :48], left.toarray(), atol=1e-12)
+    assert np.allclose(hashed[:, 48:], right.toarray(), atol=1e-12)
+    # Rows of numbers are told apart by position.
+    assert np.array_equal(hasher([[1.0, 2.0]]), hasher([{"0": 1.0, "1": 2.0}]))
+    assert not np.array_equal(hasher([[1.0, 2.0]]), hasher([[2.0, 1.0]]))
+    wrongs: list = [-1, 64, 2.0]
+    for wrong in wrongs:
+        with pytest.raises((ValueError, TypeError), match="numbers"):
+            es.Hasher(64, numbers=wrong)
+
+
+def test_equal_values_of_other_kinds_are_not_confused():
+    hasher = es.Hasher(512)
+    one, true, text = (hasher([{"x": value}])[0] for value in (1, True, "1"))
+    assert not np.array_equal(one, true)
+    assert not np.array_equal(one, text)
+    assert np.array_equal(one, hasher([{"x": 1.0}])[0])
+
+
+def test_the_name_of_an_action_is_said_of_it_outside_any_pair():
+    hasher, plain = es.Hasher(512, names=True), es.Hasher(512)
+    items = {"a": {"kind": "tea"}, "b": {"kind": "tea"}}
+    agent = es.EnsembleSampling(es.Linear(512), members=2)
+    offers = es.Bandit(agent, hasher=hasher)._offers
+    named = offers.read(items, {"user": "ann"}, None, 512).table
+    bare = plain(list(items.values()), {"user": "ann"})
+    names = [[("name=a", 1.0)], [("name=b", 1.0)]]
+    wanted = FeatureHasher(512, input_type="pair").transform(names).toarray()
+    assert np.array_equal(named - bare, wanted)
+    frame = pd.DataFrame(items).T
+    assert np.array_equal(offers.read(frame, {"user": "ann"}, None, 512).table, named)
+    # 0, 1, ... are positions, not names.
+    unnamed = offers.read(frame.reset_index(drop=True), {"user": "ann"}, None, 512).table
+    assert np.array_equal(unnamed, bare)
+
+
+def test_a_recorded_hasher_keeps_its_meaning(tmp_path):
+    old = {"type": "ensemble_sampling.Hasher", "width": 32, "interactions": True}
+    assert recordable(es.Hasher(32)) == old
+    assert es.Hasher.recorded(old) == es.Hasher(32)
+    new = es.Hasher(32, numbers=8, names=True)
+    assert es.Hasher.recorded(recordable(new)) == new
+    with es.Bandit.open(tmp_path) as bandit:
+        bandit.choose({"tea": {"kind": "hot"}})
+        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True)
+    with es.Bandit.open(tmp_path) as bandit:
+        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True)
+    agent = es.EnsembleSampling(es.Linear(32), members=2)
+    with es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32)) as bandit:
+        bandit.choose([{"kind": "hot"}])
+    with pytest.raises(ValueError, match=r"hasher\.numbers: None -> 8"):
+        es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32, numbers=8))
+
+
+class Seen(LinearRegression):
+    """A regression that sees one column, and remembers what it was shown."""
+
+    shown: list = []  # noqa: RUF012
+
+    def fit(self, X, y, sample_weight=None):
+        self.shown.append(X)
+        return super().fit(X[["b"]], y)
+
+    def predict(self, X):
+        self.shown.append(X)
+        return super().predict(X[["b"]])
+
+
+def test_estimators_see_frames_with_the_bandits_columns():
+    Seen.shown.clear()
+    agent = es.EstimatorEnsemble(Seen, members=2, start=2, columns=["a", "b"])
+    bandit = es.Bandit(agent, normalise=False)
+    for visit in range(4):
+        offer = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, float(visit)]})
+        bandit.learn(bandit.choose(offer).id, 1.0)
+    assert Seen.shown
+    assert all(list(frame.columns) == ["a", "b"] for frame in Seen.shown)
+    assert all(set(frame["b"]) <= {1.0, 2.0} for frame in Seen.shown)
+    with pytest.raises(ValueError, match="'b' missing, 'c' unknown"):
+        es.Bandit(agent).choose(pd.DataFrame({"a": [1.0], "c": [1.0]}))
+    with pytest.raises(ValueError, match="columns have names"):
+        es.Bandit(agent).choose(np.ones((2, 2)))
+    mixed = es.Bandit(agent)
+    with pytest.raises(ValueError, match="those of the context first"):
+        mixed.choose(pd.DataFrame({"a": [1.0]}), context={"b": 1.0})
+    mixed.choose(pd.DataFrame({"b": [1.0]}), context={"a": 1.0})
+
+
+def test_pipelines_that_choose_columns_by_name_work():
+    def pipeline(last):
+        return make_pipeline(ColumnTransformer([("kept", "passthrough", ["b"])]), last())
+
+    makers = [partial(pipeline, LinearRegression), SGDRegressor]
+    agent = es.EstimatorEnsemble(makers, members=2, start=2, arms=2, columns=["a", "b"])
+    bandit = es.Bandit(agent)
+    for visit in range(6):
+        decision = bandit.choose(context={"b": float(visit), "a": 1.0})
+        bandit.learn(decision.id, float(visit))
+    with pytest.raises(TypeError, match="list of names"):
+        es.EstimatorEnsemble(LinearRegression, members=2, columns="ab")
+    with pytest.raises(ValueError, match="different names"):
+        es.EstimatorEnsemble(LinearRegression, members=2, columns=["a", "a"])
+
+
+def test_columns_are_recorded_as_they_are():
+    for columns in (Columns(("a",), ("b", "c")), Columns(0, ("b",)), Columns(2, 1)):
+        assert Columns.recorded(columns.description["columns"]) == columns
+    assert Columns(0, 3).description == {}
+    assert Columns.recorded(None) is None
