@@ -273,7 +273,7 @@ def test_named_actions_from_mappings_and_data_frames():
     rows = {"red": [1.0, 0.0, 0.0], "blue": [0.0, 1.0, 0.0]}
     decision = bandit.choose(rows)
     assert decision.action == list(rows)[decision.index]
-    frame = pd.DataFrame(rows, index=["x", "y", "z"]).T
+    frame = pd.DataFrame(rows).T  # without names of columns, as the first offer
     decision = bandit.choose(frame, available=["blue"])
     assert (decision.action, decision.index, decision.probability) == ("blue", 1, 1.0)
     assert bandit.log()["action"][1] == "blue"
@@ -336,7 +336,7 @@ def test_dictionaries_are_hashed_and_learned_from():
         right.append(decision.action == likes[user])
         bandit.learn(decision.id, float(right[-1]))
     assert np.mean(right[-50:]) > 0.9
-    with pytest.raises(ValueError, match="needs Bandit"):
+    with pytest.raises(TypeError, match="need Bandit"):
         es.Bandit(AGENT).choose(np.eye(3), context={"user": "ann"})
 
 

@@ -1,5 +1,8 @@
 """What a decision says of itself: values, predictions, rankings, a floor, and words of warning."""
 
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportOptionalSubscript=false
+
 import re
 import warnings
 from functools import partial
@@ -394,7 +397,7 @@ def test_features_that_never_vary_are_noticed(name):
         assert watch.constant(hashed=False, fixed=False) is None
         watch.offered(number, make(rng.normal(size=(K, DIM))), 0, None)
     found = watch.constant(hashed=False, fixed=False)
-    assert found is None if says is None else re.search(says, found)
+    assert found is None if says is None else re.search(says, found or "")
     assert watch.constant(hashed=True, fixed=False) is None
 
 

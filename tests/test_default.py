@@ -1,5 +1,8 @@
 """The default agent: told nothing, it takes what comes, keeps what it began with, and learns."""
 
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportOptionalSubscript=false
+
 import signal
 import subprocess
 import sys

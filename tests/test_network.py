@@ -199,7 +199,9 @@ def test_a_linear_network_on_whole_batches_becomes_the_linear_ensemble(room, flo
     i, x, y = data(periods)
     _, exact = learn(linear, key, i, x, y)
     _, trained = learn(es.Ensemble(network, members), key, i, x, y)
-    np.testing.assert_allclose(trained[1].model.weights[0], thetas(linear, exact), atol=1e-6)
+    np.testing.assert_allclose(
+        trained[1].model.weights[0], thetas(linear.learner, exact), atol=1e-6
+    )
 
 
 def test_any_equinox_module_and_optimizer_learns():
