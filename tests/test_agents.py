@@ -292,7 +292,7 @@ def test_agents_check_outcomes_as_their_learners_do():
 
     for make in (partial(es.EnsembleSampling, members=2), es.Greedy, exact, epsilon):
         with pytest.raises(ValueError, match="not 3"):
-            fact(make(Picky(2)), "check_outcome")(3)
+            fact(make(Picky(dim=2)), "check_outcome")(3)  # pyright: ignore[reportCallIssue]
         assert fact(make(es.Linear(2)), "check_outcome")(3) is None
 
 

@@ -85,7 +85,7 @@ NAMES = ["tea", "coffee", "cake"]
         pd.Series({"cake": True, "tea": True, "coffee": False}),
         pd.Series({"cake": True, "tea": True, "coffee": False}, dtype="boolean"),
     ],
-    ids=str,
+    ids=lambda given: type(given).__name__,  # what they hold has no order, or no name
 )
 def test_availability_is_read_by_name_wherever_there_are_names(available):
     assert mask(available, NAMES, 3).tolist() == [True, False, True]

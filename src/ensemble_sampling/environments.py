@@ -185,7 +185,7 @@ class NetworkBandit(eqx.Module):
         return self.truth.hidden[0] if self.truth.hidden else None
 
     @property
-    def prior_std(self) -> float:
+    def prior_std(self) -> float | None:
         return self.truth.prior_std
 
     def __repr__(self) -> str:

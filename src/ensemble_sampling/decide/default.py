@@ -31,7 +31,7 @@ class Default:
         a greedy choice explore.
     """
 
-    members: int = 32
+    members: int = 64
     spread: float = 1.3
     smooth: tuple[int, float, float] = (100, 1.0, 2.0)
     fine: tuple[int, float, float] = (100, 3.0, 1.0)

@@ -70,8 +70,9 @@ class RandomFeatures(eqx.Module):
         self.directions = np.concatenate(directions, axis=1)
         self.amplitudes = np.concatenate(amplitudes)
         made: Any = learner
-        makes = callable(made) and not (hasattr(made, "observe") and not isinstance(made, type))
-        self.learner = made(self.width) if makes else made
+        if isinstance(made, type) or (callable(made) and not hasattr(made, "observe")):
+            made = made(self.width)
+        self.learner = made
         checks.part("learner", self.learner, "init", "predict", "observe")
         have = getattr(self.learner, "dim", None)
         if have != self.width:
