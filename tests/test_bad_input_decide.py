@@ -230,7 +230,6 @@ BEGINNINGS = [
     (lambda _: es.Bandit(LINEAR, 0, False), TypeError, "positional"),
     (lambda _: es.Bandit(LINEAR, normalise=1), TypeError, "normalise must be True or False"),
     (lambda _: es.Bandit(LINEAR, normalise="no"), TypeError, "normalise must be True or False"),
-    (lambda _: es.Bandit(LINEAR, normalise=None), TypeError, "normalise must be True or False"),
     (lambda _: es.Bandit(LINEAR, hasher=16), TypeError, "hasher must have"),
     (lambda _: es.Bandit(LINEAR, hasher=es.Hasher), TypeError, "write Hasher(...)"),
     (lambda _: es.Bandit(LINEAR, hasher=es.Hasher(8)), ValueError, "8 features, the agent takes 2"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -200,3 +201,47 @@ def test_it_learns_what_a_linear_model_cannot():
         share.append(np.mean(hits[-250:]))
     assert share[0] > 0.8  # by chance 0.5, with a standard error of 0.03
     assert share[0] > share[1] + 0.15
+
+
+def test_a_frame_of_contexts_is_a_context_a_row():
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "hour": [4.0, 5.0, 6.0]})
+    one = es.Bandit(actions=["a", "b"])
+    decisions = one.choose_many(contexts=frame)
+    other = es.Bandit(actions=["a", "b"])
+    alone = [other.choose(context=row) for row in frame.to_dict("records")]
+    assert [d.index for d in decisions] == [d.index for d in alone]
+    with pytest.raises(TypeError, match="features must be a list"):
+        es.Bandit().choose_many(frame)
+
+
+def test_an_offer_that_is_refused_settles_nothing(tmp_path):
+    with es.Bandit.open(tmp_path, actions=["a", "b"]) as bandit:
+        with pytest.raises(TypeError):
+            bandit.choose(context={"city": "x", "odd": object()})
+        bandit.learn(bandit.choose(context=[1.0, 2.0]).id, 1.0)
+        assert bandit.log()["features"] == [[1.0, 2.0]]
+    with es.Bandit.open(tmp_path) as bandit, pytest.raises(ValueError, match="2 features"):
+        bandit.choose(context=[1.0, 2.0, 3.0])
+
+
+def test_migrating_to_the_default_keeps_what_describes_the_history(tmp_path):
+    context = {"age": 3, "city": "x"}
+    with es.Bandit.open(tmp_path, actions=["a", "b"], floor=0.1) as bandit:
+        for _ in range(3):
+            bandit.learn(bandit.choose(context=context).id, 1.0)
+        state = bandit.state
+    with es.Bandit.migrate(tmp_path) as bandit:
+        assert equal(bandit.state, state)
+        assert bandit.choose(context=context).probabilities.min() >= 0.05 - 1e-6
+
+
+def test_a_folder_keeps_its_features_as_they_are_where_it_was_told_to(tmp_path):
+    with es.Bandit.open(tmp_path, actions=["a", "b"], normalise=False) as bandit:
+        bandit.learn(bandit.choose(context=[1.0, 2.0]).id, 1.0)
+    with es.Bandit.open(tmp_path) as bandit:
+        assert bandit.state.scale is None
+
+
+def test_no_actions_are_refused_at_once():
+    with pytest.raises(ValueError, match="at least one action"):
+        es.Bandit(actions=[])

@@ -411,7 +411,7 @@ def test_float64_ledgers_keep_float64(tmp_path):
     with jax.enable_x64(True):
         with es.Bandit.open(tmp_path, AGENT) as bandit:
             play(bandit, OFFERS[:3])
-            assert bandit.state.belief[0].value.dtype == np.float64
+            assert bandit.state.belief[0].mean.value.dtype == np.float64
             state = bandit.state
         (tmp_path / "state.safetensors").unlink()
         with es.Bandit.open(tmp_path, AGENT) as bandit:

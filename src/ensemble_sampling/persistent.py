@@ -49,6 +49,7 @@ class Persistent(eqx.Module):
     reward = taken("posterior", "reward")
     label = taken("posterior", "label")
     check_outcome = taken("posterior", "check_outcome")
+    columns = taken("posterior", "columns")
     __repr__ = short
 
     def __check_init__(self) -> None:

@@ -30,7 +30,7 @@ from .programs import State, programs
 from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 from .summary import Summary, draw, summarize
-from .tables import Columns, needs_hasher
+from .tables import Columns, is_frame, needs_hasher, records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ class Bandit:
         the default agent, which has to be told nothing (see `Default`).
     seed: None is 0, or that of the folder.
     normalise: whether features are put into units of their usual size (see `Scale`), as learned so
-        far; for the default agent also around their mean.
+        far; for the default agent also around their mean. None is True, or that of the folder.
     hasher: for actions and contexts described by dictionaries or text; the default agent brings
         its own where it needs one.
     actions: the names of the actions, where there is a fixed set of them.
@@ -68,7 +68,7 @@ class Bandit:
         agent: Agent | Posterior | None = None,
         seed: int | None = None,
         *,
-        normalise: bool = True,
+        normalise: bool | None = None,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
@@ -84,7 +84,7 @@ class Bandit:
         agent: Agent | Posterior | None = None,
         seed: int | None = None,
         *,
-        normalise: bool = True,
+        normalise: bool | None = None,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
@@ -105,7 +105,7 @@ class Bandit:
         agent: Agent | Posterior | None = None,
         seed: int | None = None,
         *,
-        normalise: bool = True,
+        normalise: bool | None = None,
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
@@ -137,7 +137,7 @@ class Bandit:
         self,
         agent: Any,
         seed: int | None,
-        normalise: bool,
+        normalise: bool | None,
         hasher: Hasher | None,
         actions: Any,
         floor: float | None,
@@ -148,8 +148,9 @@ class Bandit:
             checks.size("seed", seed, least=0, below=2**32)
         if floor is not None:
             floor = float(checks.scalar("floor", floor, low=0.0, high=1.0))
-        self._options = (seed, checks.flag("normalise", normalise), hasher, actions, floor)
-        self._normalise, self._floor, self._watch = normalise, floor or 0.0, words.Watch()
+        self._options = (seed, normalise, hasher, actions, floor)
+        self._normalise = normalise is None or checks.flag("normalise", normalise)
+        self._floor, self._watch = floor or 0.0, words.Watch()
         if hasher is not None:
             checks.part("hasher", hasher, "width", "__call__")
         self._mutex, self._pid = threading.RLock(), os.getpid()
@@ -165,6 +166,8 @@ class Bandit:
             self._offers = Offers(arms, actions, hasher, expected=columns)
         else:
             names = None if actions is None else names_of(actions)
+            if names is not None and not names:
+                raise ValueError("actions must name at least one action, got none")
             arms = None if names is None else len(names)
             self._offers = Offers(arms, names, hasher, missing=True)
         dim = self._width
@@ -186,13 +189,13 @@ class Bandit:
     @property
     def _description(self) -> Any:
         """What decides every number; the default agent by what it is made of, see `Default`."""
-        seed, normalise, *_ = self._options
+        seed = self._options[0]
         who = {"agent": self._agent} if self._recipe is None else {"default": self._recipe.settings}
         return describe(
             {
                 **who,
                 "seed": seed or 0,
-                "normalise": normalise,
+                "normalise": self._normalise,
                 "hasher": recordable(self._offers.hasher),
                 "actions": self._offers.names,
                 "precision": str(self._dtype),
@@ -203,8 +206,8 @@ class Bandit:
     def _begin(self, migrate: bool) -> None:
         recorded = self._ledger.description
         columns = None if recorded is None else Columns.recorded(recorded.pop("columns", None))
-        if self._recipe is not None and recorded is not None and not migrate:
-            self._take_over(recorded)
+        if self._recipe is not None and recorded is not None:
+            self._take_over(recorded, migrate)
         if self._offers.hasher is None:
             self._offers.columns = columns
         self._columns, self._offers.begun = columns, self._ledger.decisions > 0
@@ -234,19 +237,23 @@ class Bandit:
         self._ledger.describe({**self._description, **(columns.description if columns else {})})
         self._columns = columns
 
-    def _take_over(self, recorded: Any) -> None:
-        """What the folder was begun with, where it is not told otherwise."""
-        if "default" not in recorded:
+    def _take_over(self, recorded: Any, migrate: bool) -> None:
+        """What the folder was begun with, where it is not told otherwise.
+
+        Migrating, the numbers of today's default agent take the place of those recorded.
+        """
+        if "default" not in recorded and not migrate:
             raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
         seed, normalise, hasher, actions, floor = self._options
+        begun = self._ledger.decisions > 0  # before that the next offer may be of another kind
         self._setup(
             None,
             recorded["seed"] if seed is None else seed,
-            normalise,
-            Hasher.recorded(recorded["hasher"]) if hasher is None else hasher,
+            recorded["normalise"] if normalise is None else normalise,
+            Hasher.recorded(recorded["hasher"]) if hasher is None and begun else hasher,
             recorded["actions"] if actions is None else actions,
             recorded.get("floor") if floor is None else floor,
-            Default.recorded(recorded["default"]),
+            None if migrate else Default.recorded(recorded["default"]),
         )
 
     def _settle_width(self, width: int | None) -> None:
@@ -387,6 +394,8 @@ class Bandit:
         """
         if features is None and contexts is None:
             raise ValueError("give the features or the contexts to choose for")
+        if is_frame(contexts):
+            contexts = records(contexts)  # every row is a context
         several = None if features is None else _listed("features", features)
         around = [None] * len(several or ()) if contexts is None else _listed("contexts", contexts)
         several = [None] * len(around) if several is None else several
@@ -399,30 +408,33 @@ class Bandit:
             self._ready()
             if self._width is None:
                 self._sync()
-                self._look(offers)
             open_width, columns = self._width is None, self._offers.columns
+            hasher = self._offers.hasher
             try:
+                self._look(offers)
                 # All is checked before anything is decided, and decided before it is recorded.
                 read = [self._offers.read(*offer, self._width) for offer in offers]
                 widths = {offer.table.shape[1] for offer in read}
                 if len(widths) > 1:
                     raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
                 self._settle_width(next(iter(widths), None))
+                if self._offers.hasher is not hasher:
+                    self._describe()
                 return self._record_choices(read, top)
             except BaseException:
                 self._offers.columns = columns or self._columns
                 if open_width:  # unless it was recorded, the next offer may be another
+                    self._offers.hasher = hasher
                     self._width = self._state = None
                     self._agent = None if self._recipe else self._agent
                 raise
 
     def _look(self, offers: list[tuple[Any, Any, Any]]) -> None:
         """Bring a hasher where the first offers are not numbers and nobody gave one."""
-        if self._recipe is None or self._offers.hasher is not None:
+        if self._recipe is None or self._width is not None:
             return
         if any(needs_hasher(features, context) for features, context, _ in offers):
             self._offers.hasher = Hasher(256, numbers=64, names=True)
-            self._describe()
             self._settle_width(self._offers.hasher.width)
 
     def _record_choices(self, offers: list[Offer], top: int | None) -> list[Decision]:
@@ -682,8 +694,7 @@ def _path(folder: Any) -> Path:
 
 def _listed(what: str, given: Any) -> list[Any]:
     """Several of something, in an order."""
-    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(
-        given, Iterable
-    ):
+    kinds = str | bytes | Mapping | set | frozenset
+    if isinstance(given, kinds) or is_frame(given) or not isinstance(given, Iterable):
         raise TypeError(f"{what} must be a list, one entry per decision, got {given!r}")
     return list(given)

@@ -1,7 +1,7 @@
 """Random waves of the features, on which a linear model is a smooth model of any shape."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ class RandomFeatures(eqx.Module):
         made: Any = learner
         if isinstance(made, type) or (callable(made) and not hasattr(made, "observe")):
             made = made(self.width)
-        self.learner = made
+        self.learner = cast(Any, made)
         checks.part("learner", self.learner, "init", "predict", "observe")
         have = getattr(self.learner, "dim", None)
         if have != self.width:
