@@ -245,3 +245,20 @@ def test_a_folder_keeps_its_features_as_they_are_where_it_was_told_to(tmp_path):
 def test_no_actions_are_refused_at_once():
     with pytest.raises(ValueError, match="at least one action"):
         es.Bandit(actions=[])
+
+
+@pytest.mark.parametrize("then", [[1.0, 2.0], {"city": "x"}], ids=["numbers", "words"])
+def test_a_first_decision_that_could_not_be_written_locks_nobody_out(tmp_path, then, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    with es.Bandit.open(tmp_path, actions=["a", "b"]) as bandit:
+        with monkeypatch.context() as disk:
+            disk.setattr(bandit._ledger, "add_decisions", full)
+            with pytest.raises(OSError, match="no space"):
+                bandit.choose(context={"city": "x"})
+        bandit.learn(bandit.choose(context=then).id, 1.0)
+        state = bandit.state
+    with es.Bandit.open(tmp_path) as bandit:
+        assert equal(bandit.state, state)
+        bandit.choose(context=then)

@@ -237,6 +237,12 @@ class Bandit:
         self._ledger.describe({**self._description, **(columns.description if columns else {})})
         self._columns = columns
 
+    def _describe_anew(self) -> None:
+        """Record a hasher that the first offers brought, or that others before them had brought."""
+        recorded = self._ledger.description
+        if recorded["hasher"] != self._description["hasher"]:
+            self._describe()
+
     def _take_over(self, recorded: Any, migrate: bool) -> None:
         """What the folder was begun with, where it is not told otherwise.
 
@@ -245,12 +251,11 @@ class Bandit:
         if "default" not in recorded and not migrate:
             raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
         seed, normalise, hasher, actions, floor = self._options
-        begun = self._ledger.decisions > 0  # before that the next offer may be of another kind
         self._setup(
             None,
             recorded["seed"] if seed is None else seed,
             recorded["normalise"] if normalise is None else normalise,
-            Hasher.recorded(recorded["hasher"]) if hasher is None and begun else hasher,
+            Hasher.recorded(recorded["hasher"]) if hasher is None else hasher,
             recorded["actions"] if actions is None else actions,
             recorded.get("floor") if floor is None else floor,
             None if migrate else Default.recorded(recorded["default"]),
@@ -418,8 +423,8 @@ class Bandit:
                 if len(widths) > 1:
                     raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
                 self._settle_width(next(iter(widths), None))
-                if self._offers.hasher is not hasher:
-                    self._describe()
+                if open_width and self._recipe is not None:
+                    self._describe_anew()
                 return self._record_choices(read, top)
             except BaseException:
                 self._offers.columns = columns or self._columns

@@ -32,7 +32,6 @@ class Dropout(eqx.Module):
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
     check_outcome = taken("learner", "check_outcome")
-    check_outcome = taken("learner", "check_outcome")
     __repr__ = short
 
     def __init__(

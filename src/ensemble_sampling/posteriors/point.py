@@ -19,7 +19,6 @@ class Point(eqx.Module):
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
     check_outcome = taken("learner", "check_outcome")
-    check_outcome = taken("learner", "check_outcome")
     __repr__ = short
 
     def __check_init__(self) -> None:
