@@ -1,4 +1,4 @@
-"""Several widths of the prior, trusted by how well each of them predicted."""
+"""Several linear models, trusted by how well each of them predicted."""
 
 import jax
 import jax.numpy as jnp
@@ -19,32 +19,31 @@ def with_constant(x):
     return np.concatenate([np.ones((len(x), 1)), x], axis=1)
 
 
-def test_widths_are_trusted_by_their_evidence_and_a_member_is_their_average(float64):
-    """Its distance is of the width given, which comes first."""
-    shrink, trust, faith = (0.3, 0.05), 0.2, 1.5
-    blend = es.Blend(es.Linear(DIM, prior_std=2.0), shrink, trust, faith)
+def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(float64):
+    """Each with the first of the features, as many as it takes, and with its own prior and noise."""
+    trust, faith, kinds = 0.2, 1.5, [(DIM, 2.0), (DIM, 0.1), (1, 2.0)]
+    blend = es.Blend(tuple(es.Linear(d, prior_std=w) for d, w in kinds), trust, faith)
     ensemble, key = es.Ensemble(blend, 4), jax.random.key(1)
     _, (shared, members) = learn(ensemble, key, ONE, X, Y)
-    scales, means = [], []
-    for width in (1.0, *shrink):
-        prior = np.diag([1.0] + DIM * [(2.0 * width) ** 2])[None]
-        scales.append(learned_scale(with_constant(X), Y, ONE, prior))
-        centred = Y - scales[-1].center
-        mean, _ = filtered(with_constant(X), centred, ONE, np.ones(PERIODS), prior)
-        means.append(scales[-1].center + with_constant(ROWS) @ mean[0])
+    scales, values = [], []
+    for (d, width), own in zip(kinds, members, strict=True):
+        x, rows = with_constant(X[:, :d]), with_constant(ROWS[:, :d])
+        prior = np.diag([1.0] + d * [width**2])[None]
+        scales.append(learned_scale(x, Y, ONE, prior))
+        mean, _ = filtered(x, Y - scales[-1].center, ONE, np.ones(PERIODS), prior)
+        away = scales[-1].noise_std * rows @ exact(own).T
+        values.append((scales[-1].center + rows @ mean[0])[:, None] + away)
     weights = np.exp(trust * np.array([s.evidence for s in scales]) + [faith, 0, 0])
     weights /= weights.sum()
     assert weights.max() < 0.99
     np.testing.assert_allclose(blend.weights(shared), weights, rtol=1e-8)
     have = ensemble.values(key, (shared, members), jnp.asarray(ROWS), 1)
-    away = with_constant(ROWS) @ exact(members).T
-    want = (weights @ means)[:, None] + scales[0].noise_std * away
-    np.testing.assert_allclose(have, want.T, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(have.T, np.tensordot(weights, values, 1), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("make", [es.Exact, lambda learner: es.Ensemble(learner, 4)])
-def test_a_blend_of_equal_widths_is_the_linear_model(make, float64):
-    blend, linear = make(es.Blend(es.Linear(DIM), (1.0,))), make(es.Linear(DIM))
+def test_a_blend_of_equal_models_is_that_model(make, float64):
+    blend, linear = make(es.Blend((es.Linear(DIM), es.Linear(DIM)))), make(es.Linear(DIM))
     key, rows = jax.random.key(0), jnp.asarray(ROWS)
     one, two = (learn(posterior, key, ONE, X, Y)[1] for posterior in (blend, linear))
     have, want = blend.values(key, one, rows, 6), linear.values(key, two, rows, 6)
@@ -54,7 +53,7 @@ def test_a_blend_of_equal_widths_is_the_linear_model(make, float64):
 def test_the_narrow_width_is_trusted_on_noise_and_the_wide_one_on_signal():
     """40 features in 400 outcomes, in eight of ten worlds or more: the first outcomes, when the
     noise is hardly known, can mislead."""
-    dim, n, blend = 40, 400, es.Blend(es.Linear(40), trust=0.2)
+    dim, n, blend = 40, 400, es.Blend((es.Linear(40), es.Linear(40, prior_std=0.3)), 0.2, 3.0)
     rng = np.random.default_rng(1)
     for signal, narrow in ((0.0, True), (2.0, False)):
         right = 0
@@ -66,18 +65,10 @@ def test_the_narrow_width_is_trusted_on_noise_and_the_wide_one_on_signal():
         assert right >= 8
 
 
-def test_before_two_outcomes_differ_the_width_given_has_the_faith_it_was_given():
-    blend = es.Blend(es.Linear(DIM), faith=3.0)
+def test_before_two_outcomes_differ_the_first_has_the_faith_it_was_given():
+    blend = es.Blend((es.Linear(DIM), es.Linear(1)), faith=3.0)
     want = np.array([np.exp(3), 1]) / (1 + np.exp(3))
     for n in (0, 4):
         data = ONE[:n], X[:n], np.full(n, 100.0)
         _, (shared, _) = learn(es.Exact(blend), jax.random.key(0), *data)
         np.testing.assert_allclose(blend.weights(shared), want, rtol=1e-6)
-
-
-@pytest.mark.parametrize("prior_mean", [None, 0.5])
-def test_all_features_are_shrunk_and_the_constant_is_not(prior_mean):
-    blend = es.Blend(es.Linear(2, prior_mean=prior_mean), (0.5,))
-    shared, _ = blend.center(jax.random.key(0))
-    want = [1.0, 0.5, 0.5] if prior_mean is None else [0.5, 0.5]
-    np.testing.assert_allclose(shared.root.value[1], np.diag(want))

@@ -184,7 +184,7 @@ def test_surprises_are_as_large_as_expected_and_the_noise_is_found(noise_std, of
 # Decisions do not depend on the unit of outcomes, or on where their zero is
 
 
-BLEND = es.Blend(es.Linear(DIM))
+BLEND = es.Blend((es.Linear(DIM), es.Linear(1)))
 AGENTS = {
     "linear": es.EnsembleSampling(es.Linear(DIM), 5),
     "exact linear": es.ThompsonSampling(es.Exact(es.Linear(DIM))),
@@ -243,12 +243,12 @@ def test_a_told_noise_means_what_it_says():
         "IndependentArms(arms=3)",
         "IndependentArms(arms=3, noise_std=1)",
         "PerAction(Linear(dim=3), arms=4)",
-        "Blend(Linear(dim=3))",
-        "Blend(Linear(dim=3, prior_std=2), shrink=(0.5, 0.1), trust=0.1, faith=0)",
-        "RandomFeatures(Linear(dim=203), dim=3)",
+        "Blend(learners=(Linear(dim=3), Linear(dim=2)))",
+        "Blend(learners=(Linear(dim=3, prior_std=2),), trust=0.1, faith=0)",
+        "RandomFeatures(Linear(dim=163), dim=3)",
         "RandomFeatures(Linear(dim=13), dim=3, waves=((10, 1, 2),), seed=4)",
-        "PerAction(Blend(Linear(dim=2)), arms=2)",
-        "Persistent(Ensemble(PerAction(Blend(Linear(dim=2)), arms=2), members=3), tries=1)",
+        "PerAction(Blend(learners=(Linear(dim=2), Linear(dim=1))), arms=2)",
+        "Persistent(Ensemble(PerAction(Blend(learners=(Linear(dim=2),)), arms=2), members=3), tries=1)",
     ],
 )
 def test_a_part_is_written_as_one_would_write_it(text):

@@ -20,7 +20,9 @@ def _best(values: Array, available: Array | None) -> Array:
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if available is None:
         return values == values.max(axis=-1, keepdims=True)
-    values = jnp.where(available, values, -jnp.inf)
+    # Computed once: the compiler would compute them for the maximum and again to compare with it,
+    # and where the two round differently none is best.
+    values = jax.lax.optimization_barrier(jnp.where(available, values, -jnp.inf))
     return (values == values.max(axis=-1, keepdims=True)) & available
 
 
@@ -62,6 +64,7 @@ class ThompsonSampling(eqx.Module):
     posterior: Posterior
     draws: int = eqx.field(static=True, default=1000)
     arms = taken("posterior", "arms")
+    context = taken("posterior", "context")
     dim = taken("posterior", "dim")
     columns = taken("posterior", "columns")
     reward = taken("posterior", "reward")

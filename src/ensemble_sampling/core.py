@@ -25,11 +25,16 @@ class Action(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What is on offer in one period. `means` is for scoring and never shown to an agent."""
+    """What is on offer in one period. `means` is for scoring and never shown to an agent.
+
+    Nor is `world`: what `outcome` is asked about in this period, where that is not all of the
+    world but a row of data, say.
+    """
 
     features: Array
     means: Array
     available: Array | None = None
+    world: Any = None
 
 
 class Noise(NamedTuple):
@@ -55,6 +60,8 @@ class Facts:
     """How many actions are on offer in every round; None: any number."""
     dim: int | None = None
     """How many features describe an action; None: any number."""
+    context: bool = False
+    """Whether a single row of features, their context, may stand for all actions."""
     columns: Sequence[str] | None = None
     """What the features are called, where it was told; None: it knows them by position."""
     reward: Any = None
@@ -81,6 +88,11 @@ class Facts:
     def values(self, key: Key, state: Any, features: Array) -> Array | None:
         """Values (S, K) of S equally likely models, those `probabilities` are made of with the
         same key (agents; a posterior's takes the number of draws as well); None: it has none."""
+
+    def mean_and_std(self, belief: Any, features: Array) -> tuple[Array, Array] | None:
+        """Mean and standard deviation (K,) of what plausible models think the actions are worth
+        (posteriors, and learners, whose belief is (shared, best model)); None: not known exactly.
+        """
 
 
 def fact(part: Any, name: str) -> Any:

@@ -45,6 +45,7 @@ class Persistent(eqx.Module):
     chance: float = 0.5
     draws: int = eqx.field(static=True, default=1000)
     arms = taken("posterior", "arms")
+    context = taken("posterior", "context")
     dim = taken("posterior", "dim")
     reward = taken("posterior", "reward")
     label = taken("posterior", "label")
@@ -110,9 +111,13 @@ class Persistent(eqx.Module):
         belief, tried = state
         action, arms = checks.action(action), tried.times.shape[0]
         # All actions share the chosen one's context.
-        offer = jnp.broadcast_to(action.features, (arms, action.features.shape[-1]))
+        rows = 1 if self.context else arms
+        offer = jnp.broadcast_to(action.features, (rows, action.features.shape[-1]))
         values = self.posterior.values(jax.random.fold_in(key, 1), belief, offer, self.draws)
         differ = values.std(axis=0)
+        # Never below 0, which the compiler does not know: so the belief is read before it changes
+        # and need not be copied for that.
+        after_reading = action.index + (differ < 0).any()
         outcome = checks.outcome(outcome)
         total = jnp.sum(outcome)
         low, high = jnp.minimum(tried.low, total), jnp.maximum(tried.high, total)
@@ -130,6 +135,7 @@ class Persistent(eqx.Module):
             low,
             high,
         )
+        action = Action(after_reading, action.features)
         return self.posterior.update(key, belief, action, outcome), after
 
     def diverged(self, state: Any) -> Array | int:

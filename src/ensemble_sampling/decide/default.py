@@ -20,10 +20,12 @@ class Default:
     """Everything the default agent is made of. A folder records it, so that a later version with
     other numbers here goes on with those that the folder was begun with.
 
-    An ensemble of linear models with a learned scale, on the features and smooth and fine waves of
-    them, with priors of two widths (see `Blend`); one model for each of a fixed set of actions
-    (which are then all tried now and again, see `Persistent`), or one for all where actions come
-    and go. Descriptions that are hashed have no waves: their pairs are features already.
+    An ensemble of models with a learned scale, each a blend (see `Blend`) of two that are linear:
+    one in the features and in smooth and fine waves of them, one in the features alone, for where
+    that is enough. There is one for each of a fixed set of actions (which are then all tried now
+    and again, see `Persistent`), or one for all where actions come and go. Descriptions that are
+    hashed have no waves: their pairs are features already, and the second model is one of a
+    narrower prior, for most of them mean nothing.
 
     spread: of the members before the first outcome, in units of the noise: their perturbations are
         inflated by so much over the length of a row of features. Members that spread as widely as
@@ -33,12 +35,12 @@ class Default:
 
     members: int = 64
     spread: float = 1.3
-    smooth: tuple[int, float, float] = (100, 1.0, 2.0)
-    fine: tuple[int, float, float] = (100, 3.0, 1.0)
+    smooth: tuple[int, float, float] = (80, 1.0, 2.0)
+    fine: tuple[int, float, float] = (80, 3.0, 1.0)
     shrink: float = 0.3
     trust: float = 0.05
-    faith: float = 3.0
-    tries: float = 2.0
+    faith: float = 2.0
+    tries: float = 1.0
     chance: float = 0.5
     terms: int = 16
 
@@ -67,9 +69,10 @@ class Default:
                 raise ValueError("actions that come and go must be described by features")
             return ThompsonSampling(Ensemble(IndependentArms(arms), self.members))
         waves = () if hashed else (Waves(*self.smooth), Waves(*self.fine))
+        plain = Linear(width, prior_std=self.shrink) if hashed else Linear(width)
 
         def learner(width: int) -> Any:
-            blend = Blend(Linear(width), (self.shrink,), self.trust, self.faith)
+            blend = Blend((Linear(width), plain), self.trust, self.faith)
             return blend if arms is None else PerAction(blend, arms)
 
         length = (self.terms if hashed else width) + sum(w.amplitude**2 for w in waves)

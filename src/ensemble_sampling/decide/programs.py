@@ -93,6 +93,17 @@ def init(rule: Rule, key: Key) -> Any:
     return rule.agent.init(key)
 
 
+def probabilities(rule: Rule, look: Key, state: State, features: Array, available: Array) -> Array:
+    """How likely a rule is to choose each action (K,), whose features are as the agent takes them.
+
+    look: the key by which it looks at them
+    """
+    chances = rule.agent.probabilities(state.belief, features, available, look)
+    if rule.floor is None:
+        return chances
+    return (1 - rule.floor) * chances + rule.floor * available / available.sum()
+
+
 def choose(rule: Rule, words: Array, state: State, features: Array, available: Array) -> Array:
     """The probabilities of a decision; the values of all actions, if the agent has them: their
     mean and spread over its models; and, as one more entry, the index drawn.
@@ -101,10 +112,8 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
     key = _key(words)
-    features, look = _offered(key, state, features, available)
-    chances = rule.agent.probabilities(state.belief, features, available, look)
-    if rule.floor is not None:
-        chances = (1 - rule.floor) * chances + rule.floor * available / available.sum()
+    features, look = offered(rule, key, state, features, available)
+    chances = probabilities(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
     index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=chances.dtype))
     values = fact(rule.agent, "values")(look, state.belief, features)
@@ -124,7 +133,7 @@ def rank(
     where there are no models, chance.
     """
     key = _key(words)
-    features, look = _offered(key, state, features, available)
+    features, look = offered(rule, key, state, features, available)
     model_key, tie_key = jax.random.split(jax.random.fold_in(key, 2))
     values = fact(rule.agent, "values")(look, state.belief, features)
     if values is None:
@@ -138,10 +147,13 @@ def rank(
     return jnp.lexsort((ties, -worth, ~jnp.asarray(available), ~chosen))
 
 
-def _offered(key: Key, state: State, features: Array, available: Array) -> tuple[Array, Key]:
+def offered(
+    rule: Rule, key: Key, state: State, features: Array, available: Array
+) -> tuple[Array, Key]:
     """The features of every action as the agent takes them, and the key to look at them by."""
     features = features if state.scale is None else state.scale.apply(features)
-    features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
+    if not (len(features) == 1 and fact(rule.agent, "context")):
+        features = jnp.broadcast_to(features, (*jnp.shape(available), jnp.shape(features)[1]))
     return features, jax.random.fold_in(key, 1)
 
 

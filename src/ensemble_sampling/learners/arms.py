@@ -156,6 +156,11 @@ class IndependentArms(eqx.Module):
         xi = 0.0 if noise.drift is None else self._width * noise.drift
         return known, member + wander(member, 0.0, g, xi)
 
+    def mean_and_std(self, belief: tuple[Evidence, Array], features: Array) -> tuple[Array, Array]:
+        shared, member = belief
+        std = self._noise(shared) * jax.lax.rsqrt(shared.pulls.value)
+        return self.predict(shared, member, features), std
+
     def draw(self, key: Key, shared: Evidence, member: Array) -> Array:
         width = jax.lax.rsqrt(shared.pulls.value)
         return member + width * jax.random.normal(key, (self.arms,))

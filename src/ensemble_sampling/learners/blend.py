@@ -1,4 +1,4 @@
-"""Several widths of the prior at once, trusted by how well they predicted."""
+"""Several linear models at once, trusted by how well they predicted."""
 
 from typing import Any
 
@@ -9,81 +9,99 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Noise, taken
+from ..core import Action, Key, Noise
 from .linear import Known, Linear
 from .sums import Sum
 
 
 class Blend(eqx.Module):
-    """A linear model whose prior's width is learned: as given, or times one of `shrink`.
+    """The average of several linear models, each weighted by how well it predicted.
 
-    A wide prior learns fast and explores, a narrow one tells noise from signal; which is right
-    depends on the data. A member's mean is the average of all widths' means, weighted by
-    exp(trust * evidence) (see `Seen`), and by exp(faith) for the width given: the others have to
-    earn their weight over many outcomes. Its distance to that mean is of the width given.
+    Which is right depends on the data: many features fit any shape, few are learned soon; a wide
+    prior explores, a narrow one tells noise from signal. A member is a member of every model, and
+    its value the average of theirs, weighted by exp(trust * evidence) (see `Seen`), and by
+    exp(faith) for the first: the others have to earn their weight over many outcomes.
 
-    `shared` holds the `Known` of every width along a first axis, the one given first.
+    learners: each takes the first of the features, as many as its `dim`; the first takes them all.
     """
 
-    learner: Linear
-    shrink: tuple[float, ...] = (0.3,)
+    learners: tuple[Linear, ...]
     trust: float = 0.05
-    faith: float = 3.0
+    faith: float = 2.0
     weights_shared = True
-    axes = Linear.axes
-    dim = taken("learner", "dim")
     __repr__ = short
 
     def __check_init__(self) -> None:
-        if not isinstance(self.learner, Linear):
-            raise TypeError(f"Blend takes a Linear learner, got {self.learner!r}")
-        for name in ("noise_std", "outcomes", "forgetting"):
-            if (given := getattr(self.learner, name)) is not None:
-                raise ValueError(f"Blend takes a Linear learner without {name}, got {given!r}")
-        if not isinstance(self.shrink, tuple):
-            raise TypeError(f"shrink must be a tuple of factors as in (0.3,), got {self.shrink!r}")
-        for width in self.shrink:
-            checks.positive("shrink", width)
+        if not isinstance(self.learners, tuple) or not self.learners:
+            raise TypeError(
+                f"Blend takes Linear learners as in (Linear(5), Linear(2)), got {self.learners!r}"
+            )
+        for learner in self.learners:
+            if not isinstance(learner, Linear):
+                raise TypeError(f"Blend takes Linear learners, got {learner!r}")
+            for name in ("noise_std", "outcomes", "forgetting"):
+                if (given := getattr(learner, name)) is not None:
+                    raise ValueError(f"Blend takes Linear learners without {name}, got {given!r}")
+            if learner.dim > self.dim:
+                raise ValueError(
+                    f"the first learner of a Blend takes all features, got one of {self.dim} and "
+                    f"one of {learner.dim}"
+                )
         checks.positive("trust", self.trust)
         checks.scalar("faith", self.faith, low=0.0)
 
+    @property
+    def dim(self) -> int:
+        return self.learners[0].dim
+
+    @property
+    def axes(self) -> Any:
+        """What several blends on the same outcomes have one each of, see `Linear`."""
+        return tuple(learner.axes for learner in self.learners)
+
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Known, Sum]:
-        known, member = self.learner.init(key, spread, noise)
-        widths = jnp.asarray([1.0, *self.shrink], float)
-        each = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(widths)), known)
-        root = jnp.multiply.outer(widths, known.root.value)
-        root = root.at[:, 0, 0].set(1.0) if self.learner.centred else root  # the constant
-        return each._replace(root=Sum.of(root)), member
+    ) -> tuple[tuple[Known, ...], tuple[Sum, ...]]:
+        # One key: models that are alike start alike, and an average of theirs as wide as they are.
+        each = [learner.init(key, spread, noise) for learner in self.learners]
+        return tuple(known for known, _ in each), tuple(member for _, member in each)
 
-    def center(self, key: Key) -> tuple[Known, Sum]:
+    def center(self, key: Key) -> tuple[Any, Any]:
         return self.init(key, 0.0)
 
-    def weights(self, shared: Known) -> Array:
-        """How much every width is trusted."""
-        assert shared.seen is not None
-        faith = self.faith * (jnp.arange(1 + len(self.shrink)) == 0)
-        return jax.nn.softmax(self.trust * shared.seen.evidence + faith)
+    def weights(self, shared: tuple[Known, ...]) -> Array:
+        """How much every model is trusted."""
+        evidence = [known.seen.evidence for known in shared if known.seen is not None]
+        faith = self.faith * (jnp.arange(len(evidence)) == 0)
+        return jax.nn.softmax(self.trust * jnp.stack(evidence) + faith)
 
-    def predict(self, shared: Known, member: Sum, features: Array) -> Array:
+    def predict(self, shared: Any, member: Any, features: Array) -> Array:
         checks.features(features, self.dim)
-        means = jax.vmap(self.learner.mean, in_axes=(0, None))(shared, features)
-        first: Any = jax.tree.map(lambda leaf: leaf[0], shared)
-        return self.weights(shared) @ means + self.learner.distance(first, member, features)
+        features = jnp.asarray(features)
+        values = [
+            learner.predict(known, own, features[:, : learner.dim])
+            for learner, known, own in zip(self.learners, shared, member, strict=True)
+        ]
+        return self.weights(shared) @ jnp.stack(values)
 
     def observe(
-        self, key: Key, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Sum]:
+        self, key: Key, shared: Any, member: Any, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Any, Any]:
         return self.learn(shared, member, action, outcome, noise)
 
     def learn(
-        self, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Sum]:
-        """Condition every width on the outcome."""
-        learn = jax.vmap(self.learner.learn, in_axes=(0, None, None, None, None))
-        shared, members = learn(shared, member, action, outcome, noise)
-        return shared, jax.tree.map(lambda leaf: leaf[0], members)
+        self, shared: Any, member: Any, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Any, Any]:
+        """Condition every model on the outcome."""
+        checks.array("the action's features", action.features, (self.dim,))
+        each = [
+            learner.learn(
+                known, own, Action(action.index, action.features[: learner.dim]), outcome, noise
+            )
+            for learner, known, own in zip(self.learners, shared, member, strict=True)
+        ]
+        return tuple(known for known, _ in each), tuple(own for _, own in each)
 
-    def draw(self, key: Key, shared: Known, member: Sum) -> Sum:
-        return self.learner.draw(key, jax.tree.map(lambda leaf: leaf[0], shared), member)
+    def draw(self, key: Key, shared: Any, member: Any) -> tuple[Sum, ...]:
+        parts = zip(self.learners, shared, member, strict=True)
+        return tuple(learner.draw(key, known, own) for learner, known, own in parts)

@@ -31,6 +31,13 @@ class Known(NamedTuple):
     seen: Seen | None
 
 
+def _times(rows: Array, theta: Array) -> Array:
+    """rows @ theta; one row so that many thetas are read as they lie and not transposed first."""
+    if rows.shape[:-1] != (1,):
+        return rows @ theta
+    return jnp.tensordot(theta, rows[0], (0, 0))[None]
+
+
 class Linear(eqx.Module):
     """Rewards linear in the features, theta ~ N(prior_mean, prior_cov) (Example 1, Section 3).
 
@@ -124,7 +131,7 @@ class Linear(eqx.Module):
 
     def distance(self, shared: Known, member: Sum, features: Array) -> Array:
         """How far a member's mean outcomes are from the best known ones."""
-        return self.noise(shared) * (self._inputs(features) @ member.value)
+        return self.noise(shared) * _times(self._inputs(features), member.value)
 
     def noise(self, shared: Known) -> Any:
         """The noise's standard deviation, as told or as learned so far."""
@@ -159,10 +166,10 @@ class Linear(eqx.Module):
         """The mean outcomes of rows of features, as best known."""
         x = self._inputs(features)
         if shared.ones is None or shared.seen is None:
-            return x @ shared.mean.value
+            return _times(x, shared.mean.value)
         # The model of y - c predicts x'(mean - c ones), to which c is added back.
-        rest = 1 - x @ shared.ones.value
-        return x @ shared.mean.value + jnp.multiply.outer(rest, shared.seen.center)
+        rest = 1 - _times(x, shared.ones.value)
+        return _times(x, shared.mean.value) + jnp.multiply.outer(rest, shared.seen.center)
 
     def observe(
         self, key: Key, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
@@ -218,6 +225,14 @@ class Linear(eqx.Module):
         )
         xi = 0.0 if noise.drift is None else prior @ noise.drift
         return known, member.add(wander(member.value + member.lost, 0.0, g, xi))
+
+    def mean_and_std(self, belief: tuple[Known, Sum], features: Array) -> Any:
+        """x'mu and sqrt(x'Sigma x) of every action; rewards of vectors have no closed form."""
+        if self.reward is not None:
+            return None
+        shared, member = belief
+        rooted = self.distance(shared, shared.root, features)
+        return self.predict(shared, member, features), jnp.linalg.norm(rooted, axis=-1)
 
     def draw(self, key: Key, shared: Known, member: Sum) -> Sum:
         return Sum.of(member.value + self._spread(key, shared.root.value))

@@ -10,7 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Learner, Noise, taken
+from ..core import Action, Key, Learner, Noise, fact, taken
 
 
 class Waves(NamedTuple):
@@ -24,7 +24,21 @@ class Waves(NamedTuple):
     amplitude: float
 
 
-SMOOTH, FINE = Waves(100, 1.0, 2.0), Waves(100, 3.0, 1.0)
+SMOOTH, FINE = Waves(80, 1.0, 2.0), Waves(80, 3.0, 1.0)
+
+
+def _directions(rng: np.random.Generator, dim: int, number: int) -> np.ndarray:
+    """`number` columns, each N(0, I), and orthogonal to each other as far as there is room.
+
+    That is as good as a quarter more independent ones (Yu and others, 2016).
+    """
+    blocks = []
+    for start in range(0, number, dim):
+        wanted = min(dim, number - start)
+        basis, signs = np.linalg.qr(rng.standard_normal((dim, wanted)))
+        lengths = np.linalg.norm(rng.standard_normal((dim, wanted)), axis=0)
+        blocks.append(basis * np.copysign(lengths, np.diag(signs)))
+    return np.concatenate(blocks, axis=1)
 
 
 class RandomFeatures(eqx.Module):
@@ -45,6 +59,7 @@ class RandomFeatures(eqx.Module):
     amplitudes: Any
     weights_shared = taken("learner", "weights_shared")
     arms = taken("learner", "arms")
+    context = taken("learner", "context")
     reward = taken("learner", "reward")
     drift_shape = taken("learner", "drift_shape")
     check_outcome = taken("learner", "check_outcome")
@@ -65,7 +80,7 @@ class RandomFeatures(eqx.Module):
         for number, frequency, amplitude in self.waves:
             pairs = checks.size("number", number, least=2) // 2
             frequency = checks.positive("frequency", frequency)
-            directions.append(frequency / np.sqrt(dim) * rng.standard_normal((dim, pairs)))
+            directions.append(frequency / np.sqrt(dim) * _directions(rng, dim, pairs))
             amplitudes.append(np.full(pairs, checks.positive("amplitude", amplitude) / pairs**0.5))
         self.directions = np.concatenate(directions, axis=1)
         self.amplitudes = np.concatenate(amplitudes)
@@ -110,6 +125,10 @@ class RandomFeatures(eqx.Module):
         checks.array("the action's features", action.features, (self.dim,))
         expanded = Action(action.index, self.expand(action.features))
         return self.learner.observe(key, shared, member, expanded, outcome, noise)
+
+    def mean_and_std(self, belief: Any, features: Array) -> Any:
+        checks.features(features, self.dim)
+        return fact(self.learner, "mean_and_std")(belief, self.expand(features))
 
     def draw(self, key: Key, shared: Any, member: Any) -> Any:
         learner: Any = self.learner

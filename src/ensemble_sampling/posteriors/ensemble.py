@@ -71,6 +71,28 @@ class Unperturbed(eqx.Module):
         return Noise()
 
 
+class Symmetric(eqx.Module):
+    """Members in pairs: what one has added to its prior mean and outcomes the other has taken away.
+
+    A linear pair lies opposite each other around the posterior mean, so that one of it is
+    optimistic about any action: the ensemble of Janz et al. (2024).
+    """
+
+    perturbation: Perturbation = Gaussian()
+    reweights = False
+
+    def __check_init__(self) -> None:
+        checks.part("perturbation", self.perturbation, "draw", "reweights")
+        if self.perturbation.reweights:
+            raise ValueError(f"weights have no opposite: got {self.perturbation!r}")
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        one = self.perturbation.draw(key, (-(-shape[0] // 2), *shape[1:]), inflation)
+        return jax.tree.map(
+            lambda z: jnp.stack([z, -z], axis=1).reshape(-1, *shape[1:])[: shape[0]], one
+        )
+
+
 def _in_one_step(draw: Callable[[Key], Any], key: Key) -> Any:
     """`draw(key)` as a branch always taken, which the compiler does not know.
 
@@ -96,6 +118,7 @@ class Ensemble(eqx.Module):
     perturbation: Perturbation = Gaussian()
     inflation: float = 1.0
     arms = taken("learner", "arms")
+    context = taken("learner", "context")
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
     check_outcome = taken("learner", "check_outcome")
@@ -123,10 +146,15 @@ class Ensemble(eqx.Module):
 
     def init(self, key: Key) -> Any:
         noise = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
-        init = jax.vmap(
-            lambda k: self.learner.init(k, self.inflation, noise), out_axes=(self._shared_axis, 0)
-        )
-        return init(jax.random.split(key, self.members))
+        axis, keys = self._shared_axis, jax.random.split(key, self.members)
+        if not isinstance(self.perturbation, Symmetric):
+            init = jax.vmap(
+                lambda k: self.learner.init(k, self.inflation, noise), out_axes=(axis, 0)
+            )
+            return init(keys)
+        one, sign = jnp.arange(self.members) // 2, 1.0 - 2.0 * (jnp.arange(self.members) % 2)
+        init = jax.vmap(lambda k, s: self.learner.init(k, s, noise), out_axes=(axis, 0))
+        return init(keys[one], sign * self.inflation)
 
     def sample(self, key: Key, belief: Any) -> Model:
         return self.model(belief, jax.random.randint(key, (), 0, self.members))

@@ -17,9 +17,11 @@ class Exact(eqx.Module):
 
     learner: ConjugateLearner
     arms = taken("learner", "arms")
+    context = taken("learner", "context")
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
     check_outcome = taken("learner", "check_outcome")
+    mean_and_std = taken("learner", "mean_and_std")
     __repr__ = short
 
     def __check_init__(self) -> None:
