@@ -23,12 +23,15 @@ ARM = es.IndependentArms(ARMS, noise_std=0.7)
 LINE = es.Linear(DIM, noise_std=0.7)
 EACH = es.PerAction(LINE, ARMS)
 PAIR = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
-BLEND = es.PerAction(es.Blend(es.Linear(DIM)), ARMS)
+BLEND = es.Blend((es.Linear(DIM), es.Linear(1)))
 WAVES = (es.Waves(6, 1.0, 2.0),)
 
 
-def network(outputs=None, **settings):
-    make = es.GaussianMLP(DIM, (5,), outputs)
+MAKE = es.GaussianMLP(DIM, (5,))
+
+
+def network(outputs=None, make=None, **settings):
+    make = es.GaussianMLP(DIM, (5,), outputs) if make is None else make
     return es.Network(make, DIM, capacity=4, batch=4, learning_rate=0.01, **settings)
 
 
@@ -61,8 +64,8 @@ POSTERIORS: dict[str, es.Posterior] = {
     "poisson ensemble of unknown scale": es.Ensemble(
         es.PerAction(es.Linear(DIM), ARMS), 5, es.Poisson()
     ),
-    "exact blend": es.Exact(es.Blend(es.Linear(DIM))),
-    "ensemble of blends per action": es.Ensemble(BLEND, 5),
+    "exact blend": es.Exact(BLEND),
+    "ensemble of blends per action": es.Ensemble(es.PerAction(BLEND, ARMS), 5),
     "exact random features": es.Exact(es.RandomFeatures(es.Linear, DIM, WAVES)),
     "ensemble of networks": es.Ensemble(network(), 3),
     "ensemble of networks with a reservoir": es.Ensemble(network(history=es.Reservoir()), 3),
@@ -72,6 +75,25 @@ POSTERIORS: dict[str, es.Posterior] = {
     "bernoulli ensemble of networks": es.Ensemble(network(), 3, es.Bernoulli()),
     "dropout": es.Dropout(network(), 0.5),
     "coherent dropout": es.Dropout(network(), 0.5, coherent=True),
+    "symmetric ensemble of linear": es.Ensemble(LINE, 5, es.Symmetric()),
+    "growing ensemble of linear": es.Anytime(LINE, 9, 2, 1.5),
+    "growing ensemble of networks": es.Anytime(network(), 4, 1, 1.0, es.Symmetric()),
+    "growing ensemble for clicks": es.Anytime(network(loss=es.CrossEntropy()), 4, 2, 0.5),
+    "laplace, full": es.Laplace(network(noise_std=0.7), "full"),
+    "laplace, full, clicks": es.Laplace(network(loss=es.CrossEntropy(), noise_std=0.5)),
+    "laplace, last layer": es.Laplace(network(2, outcomes=2, reward=jnp.max), "last"),
+    "laplace, diagonal": es.Laplace(network(ARMS, arms=ARMS), "diagonal"),
+    "neural-linear": es.NeuralLinear(network()),
+    "langevin": es.Langevin(network(), chains=3),
+    "randomised priors": es.Ensemble(network(make=es.RandomisedPrior(MAKE)), 3),
+    "hypermodel": es.Hypermodel(network(), 3, 2),
+    "hypermodel, vector outcomes": es.Hypermodel(network(2, outcomes=2, reward=jnp.max), 3, 2),
+    "epinet": es.Epinet(network(loss=es.CrossEntropy()), 2, (3,)),
+    "epinet, an output per action": es.Epinet(network(ARMS, arms=ARMS), 2, (3,), perturbed=False),
+    "ensemble++": es.EnsemblePlus(network(), 4),
+    "ensemble++ of linear": es.EnsemblePlus(LINE, 5),
+    "ensemble++ of linear, coordinates": es.EnsemblePlus(LINE, 5, continuous=False),
+    "bayes by backprop": es.BayesByBackprop(network(), indices=2),
     "trees": es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 4, start=3),
 }
 AGENTS: dict[str, es.Agent] = {
@@ -79,7 +101,10 @@ AGENTS: dict[str, es.Agent] = {
     "epsilon-greedy": es.EpsilonGreedy(LINE, 0.2),
     "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
     "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
-    "persistent": es.Persistent(es.Ensemble(BLEND, 5)),
+    "persistent": es.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
+    "upper confidence bounds": es.UCB(LINE, 2.0),
+    "upper confidence bounds of an ensemble": es.UCB(es.Ensemble(LINE, 5), 1.5),
+    "inverse gap weighting": es.SquareCB(LINE),
     "uniform": es.Uniform(),
 }
 
@@ -110,6 +135,15 @@ ENVIRONMENTS: dict[str, es.Environment] = {
     "network, vector outcomes": es.NetworkBandit(DIM, ARMS, 5, outcomes=2, reward=jnp.sum),
     "logistic": es.LogisticBandit(DIM, ARMS),
     "actions that come and go": Shop(),
+    "labelled data": es.Classification(np.eye(ARMS)[:, :DIM], np.arange(ARMS), flips=0.2),
+    "a log": es.Logged(
+        es.Log(
+            np.arange(40) % ARMS,
+            np.sin(np.arange(40.0)),
+            np.full(40, 0.25),
+            context=np.cos(np.arange(120.0)).reshape(40, DIM),
+        )
+    ),
 }
 
 FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(ARMS, DIM)), float)
@@ -165,7 +199,7 @@ def compilations(*jitted) -> list[int]:
 
 def beliefs(agent, state) -> np.ndarray:
     """What a state says: the models' values of all actions."""
-    state = state[0] if isinstance(agent, es.EpsilonGreedy | es.Persistent) else state
+    state = state[0] if isinstance(agent, es.EpsilonGreedy | es.Persistent | es.SquareCB) else state
     if isinstance(agent, es.Uniform):
         return np.zeros(ARMS)
     return np.asarray(called(values, agent.posterior, jax.random.key(0), state))
@@ -320,6 +354,7 @@ def test_an_environment_offers_actions_and_their_mean_rewards(name):
     assert compilations(init, offer) == [1, 1]
     # The average reward is the mean reward, within five standard errors.
     keys, action = jax.random.split(key, CHOICES), es.Action(index, row.features[index])
+    world = world if row.world is None else row.world
     seen, reward = outcomes(env, keys, world, action), getattr(env, "reward", None)
     seen = np.asarray(seen if reward is None else jax.vmap(reward.function)(seen), np.float64)
     assert seen.shape == (CHOICES,)

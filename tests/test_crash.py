@@ -52,11 +52,18 @@ def work(folder):
     for number, (id, known) in enumerate(zip(log["id"], log["outcome"], strict=True)):
         if known is None:  # decided before the crash, its outcome not recorded
             bandit.learn(id, outcome(number))
+        if number % 4 == 0:
+            bandit.correct(id, revised(number))
+    if log["id"]:
+        bandit.shadow("chance", es.Uniform())
     for number in itertools.count(len(log["id"])):
         decision = bandit.choose(offer(number))
         say("chose", decision.id, decision.index)
         bandit.learn(decision.id, outcome(number))
         say("learned", decision.id, outcome(number))
+        if number % 4 == 0:
+            bandit.correct(decision.id, revised(number))
+            say("revised", decision.id, revised(number))
         if number % 7 == 0:
             (Path(folder) / "ledger.sqlite").read_bytes()  # as copying does: drops SQLite's locks
 
@@ -67,6 +74,10 @@ def offer(number):
 
 def outcome(number):
     return float(np.sin(number))
+
+
+def revised(number):
+    return -1.0 - number
 
 
 def look(folder):
@@ -114,9 +125,15 @@ def check(folder, acknowledged):
     ledger.close()
     chosen = dict(zip(table["id"], table["index"], strict=True))
     learned = dict(zip(table["id"], table["outcome"], strict=True))
+    first = dict(zip(table["id"], table["first"], strict=True))
+    offers = dict(zip(table["id"], table["offer"], strict=True))
     for word, id, value in acknowledged:
+        number = int(id.split("-")[1])
         if word == "chose":
             assert chosen[id] == int(value)
+            assert np.array_equal(offers[id], offer(number).astype(np.float32))
+        elif word == "learned":
+            assert first[id] == float(value)
         else:
             assert learned[id] == float(value)
 
@@ -155,6 +172,10 @@ def test_killed_at_random_moments_nothing_is_lost(tmp_path):
         assert len(jobs[name].result()) > 5 * KILLS[name]  # they did get to work
         with es.Bandit.open(tmp_path / name, agent, snapshot_every=3) as bandit:
             log, after = bandit.log(), bandit.state
+            (shadow,) = bandit.summary().shadows
+            said = bandit.opinions("chance")["id"]
+            assert len(said) == shadow.decisions > 5
+            assert said == log["id"][log["id"].index(said[0]) :][: len(said)]
         assert sorted(path.suffix for path in (tmp_path / name).glob("*.part*")) in ([], [".part"])
         unharmed = es.Bandit(agent)
         for number, known in enumerate(log["outcome"]):
@@ -163,4 +184,6 @@ def test_killed_at_random_moments_nothing_is_lost(tmp_path):
             assert decision.probability == log["probability"][number]
             if known is not None:
                 unharmed.learn(decision.id, outcome(number))
+                if known != outcome(number):
+                    unharmed.correct(decision.id, known)
         assert jax.tree.all(jax.tree.map(np.array_equal, after, unharmed.state))

@@ -1,5 +1,6 @@
 """A ledger with a flipped bit or a missing row says so, and names it; older ledgers are read."""
 
+import json
 import random
 import shutil
 import sqlite3
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import format
+from ensemble_sampling.decide import copies, format
 from ensemble_sampling.decide.ledger import Ledger
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
@@ -74,6 +75,7 @@ FIELDS += [
     ("outcomes", "sequence = 7", column)
     for column in ("decision", "time", "outcome", "reward", "expired", "checksum")
 ]
+FIELDS += [("offers", "decision = 7", column.split()[0]) for column in format.COLUMNS["offers"][1:]]
 FIELDS += [("agents", "number = 0", column) for column in ("first", "time", "description")]
 FIELDS += [("about", "name = 'precision'", "value"), ("ids", "number = 0", "id")]
 
@@ -193,40 +195,84 @@ def as_format_1(folder, old):
     return old
 
 
+def as_format_2(folder, old):
+    """The same ledger as versions wrote it that kept only the chosen action's features."""
+    old.mkdir()
+    shutil.copy(folder / "ledger.sqlite", old)
+    with closing(sqlite3.connect(old / "ledger.sqlite", isolation_level=None)) as db:
+        held = format.counts(db)
+        for table in format.SINCE_3:
+            db.execute(f"DROP TABLE {table}")
+            del held[table]
+        for row in (("format", "2"), ("counts", json.dumps(held)), ("file", "")):
+            db.execute(format.SET, format.sealed("about", row))
+    file = copies.identity(old / "ledger.sqlite")
+    change(old, format.SET, *format.sealed("about", ("file", file)))
+    return old
+
+
+OLDER = {"1": as_format_1, "2": as_format_2}
+LATER = ("context", "actions", "available", "offer")
+
+
+def known_then(contents):
+    """What older formats could hold of it."""
+    described, width, table, *rest = contents
+    return described, width, {k: v for k, v in table.items() if k not in LATER}, *rest
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_ledger_of_format_1_is_upgraded_in_place(folder, tmp_path):
-    before, old = contents(folder), as_format_1(folder, tmp_path / "old")
+@pytest.mark.parametrize("version", OLDER)
+def test_a_ledger_of_an_older_format_is_upgraded_in_place(folder, tmp_path, version):
+    before, old = known_then(contents(folder)), OLDER[version](folder, tmp_path / "old")
     assert inspect(old).outcomes == 30  # reading changes nothing
+    with closing(Ledger(old, write=False)) as ledger:
+        assert ledger.table()["outcome"] == before[2]["outcome"]
+        ledger.backup(tmp_path / "copy")
     with closing(sqlite3.connect(old / "ledger.sqlite")) as db:
-        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("1",)
-    assert contents(old) == before
-    with closing(sqlite3.connect(old / "ledger.sqlite")) as db:
-        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("2",)
-        tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-        assert tables == format.SCHEMA
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert not db.execute("PRAGMA foreign_key_check").fetchall()
+        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == (version,)
+    after = contents(old)
+    assert known_then(after) == before
+    assert after[2]["offer"] == [None] * 40
+    for upgraded in (old, tmp_path / "copy"):
+        with closing(sqlite3.connect(upgraded / "ledger.sqlite")) as db:
+            assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("3",)
+            tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+            assert tables == format.SCHEMA
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert not db.execute("PRAGMA foreign_key_check").fetchall()
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_upgraded_bandit_goes_on_as_if_nothing_had_happened(folder, tmp_path):
-    old = as_format_1(folder, tmp_path / "old")
+@pytest.mark.parametrize("version", OLDER)
+def test_an_upgraded_bandit_goes_on_as_if_nothing_had_happened(folder, tmp_path, version):
+    old = OLDER[version](folder, tmp_path / "old")
     with es.Bandit.open(old, AGENT) as one, es.Bandit.open(folder, AGENT) as other:
         assert jax.tree.all(jax.tree.map(np.array_equal, one.state, other.state))
         assert one.choose(OFFERS[0]) == other.choose(OFFERS[0])
+        assert one.log()["offer"][40] == other.log()["offer"][40] is not None
 
 
-def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folder, tmp_path, monkeypatch):
-    before, old = contents(folder), as_format_1(folder, tmp_path / "old")
+def test_what_an_older_ledger_lost_before_its_upgrade_is_missed(folder, tmp_path):
+    old = as_format_2(folder, tmp_path / "old")
+    change(old, "DELETE FROM outcomes WHERE sequence > 20")
+    for _ in range(2):
+        with pytest.raises(Damaged, match="it has 20 outcomes, and had 30"):
+            Ledger(old)
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folder, tmp_path, monkeypatch, version):
+    before, old = known_then(contents(folder)), OLDER[version](folder, tmp_path / "old")
 
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(format, "record_counts", killed)
+    monkeypatch.setattr(format, "sealed", killed)
     with pytest.raises(KeyboardInterrupt):
         Ledger(old)
     monkeypatch.undo()
     shutil.copytree(old, tmp_path / "copy")
     with closing(sqlite3.connect(tmp_path / "copy" / "ledger.sqlite")) as db:
-        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("1",)
-    assert contents(old) == before
+        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == (version,)
+    assert known_then(contents(old)) == before

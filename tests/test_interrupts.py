@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, format, ledger, summary
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
+from ensemble_sampling.decide import copies, format, history, ledger, offered, summary
+from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Opinion, Revised
+from ensemble_sampling.decide.offered import Offered
 from ensemble_sampling.decide.summary import summarize
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
-TRACED = {module.__file__ for module in (ledger, format, copies, summary, contextlib)}
+OURS = (ledger, format, history, offered, copies, summary, contextlib)
+TRACED = {module.__file__ for module in OURS}
 
 
 def interrupt_at(step, call):
@@ -46,9 +48,20 @@ def interrupt_at(step, call):
     return False
 
 
+def rows_of(number):
+    return np.array([[number // 2, 1.0], [number, 0.5]], np.float32)
+
+
 def decided(number):
+    """A decision whose offer is now and then that of the one before."""
     features = np.array([number, 0.5], np.float32)
-    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+    shares = np.array([0.25, 0.75], np.float32)
+    offer = Offered(["a", "b"], rows_of(number), 0, np.array([number % 3 > 0, True]))
+    return Decided(number, 1e9 + number, 1, "b", features, shares, offer=offer)
+
+
+def opinions(numbers):
+    return [Opinion(number, 0, number % 2, 0.5, 0.75) for number in numbers]
 
 
 def outcome(book, number):
@@ -70,10 +83,13 @@ def test_interrupted_at_any_step_a_write_is_whole_or_absent(tmp_path, where, row
         book.check()
         first = book.decisions
         numbers = range(first, first + rows)
-        cut = interrupt_at(step, lambda n=numbers: book.add_decisions([decided(i) for i in n]))
+        cut = interrupt_at(
+            step, lambda n=numbers: book.add_decisions([decided(i) for i in n], opinions(n))
+        )
         book.check()
         assert book.decisions in ((first, first + rows) if cut else (first + rows,))
-        book.add_decisions([decided(i) for i in range(book.decisions, first + rows)])
+        left = range(book.decisions, first + rows)
+        book.add_decisions([decided(i) for i in left], opinions(left))
         learned = book.outcomes
         again = interrupt_at(step, lambda n=numbers: book.add_outcomes([observed(i) for i in n]))
         book.check()
@@ -82,13 +98,25 @@ def test_interrupted_at_any_step_a_write_is_whole_or_absent(tmp_path, where, row
             assert outcome(book, first) is None
             book.add_outcomes([observed(i) for i in numbers])
         assert outcome(book, first) == first
-        if not cut and not again:
+        revised = book.revisions
+        new = Revised(first, -1.0, -1.0, -1.0, "ref")
+        late = interrupt_at(step, lambda row=new: book.add_outcomes([], [row]))
+        assert book.revisions in ((revised, revised + 1) if late else (revised + 1,))
+        if book.revisions == revised:
+            book.add_outcomes([], [new])
+        if not cut and not again and not late:
             break
     else:
         raise AssertionError("a write never got through")
     assert step > 100
     table = book.table()  # checks that no row is missing
-    assert table["outcome"] == [float(number) for number in range(book.decisions)]
+    assert table["first"] == [float(number) for number in range(book.decisions)]
+    assert table["outcome"] == [
+        float(number) if number % rows else -1.0 for number in range(book.decisions)
+    ]
+    assert table["offer"] == [rows_of(n).tolist() for n in range(book.decisions)]
+    assert table["available"] == [[n % 3 > 0, True] for n in range(book.decisions)]
+    assert [said.decision for said in book.opinions(0)] == list(range(book.decisions))
     assert [row.number for row in book.learned(after=0)] == list(range(book.decisions))
     book.close()
 
@@ -109,7 +137,7 @@ def test_a_reading_interrupted_at_any_step_writes_what_was_waiting_just_once():
 def test_interrupted_readings_and_backups_leave_the_ledger_as_it_was(tmp_path, where):
     book = Ledger(None if where == "memory" else tmp_path / "shop")
     book.add_decisions([decided(number) for number in range(3)])
-    book.add_outcomes([observed(0), observed(2)])
+    book.add_outcomes([observed(0), observed(2)], [Revised(0, 5.0, 5.0)])
     before = book.table()
     for step in (*range(1, 200, 7), *range(200, 10**6, 61)):
         target = tmp_path / f"backup-{step}"
@@ -195,6 +223,6 @@ def test_interrupts_at_random_moments_never_wedge_a_bandit(tmp_path, alarm, wher
     recorded = dict(zip(log["id"], log["outcome"], strict=True))
     assert all(recorded[id] == outcome for id, outcome in known.items())
     assert all(recorded[id] is None for id in recorded.keys() - known.keys())
-    bandit._state = None
+    bandit._mind.taught = None
     assert jax.tree.all(jax.tree.map(np.array_equal, bandit.state, state))  # replay agrees
     bandit.close()

@@ -11,11 +11,12 @@ ORDER = [
     ("core", "checks", "code", "config", "files", "rewards", "networks"),  # the ground floor
     ("learners",),
     ("posteriors",),
-    ("agents", "persistent"),
+    ("agents", "persistent", "rules"),
     ("environments",),
     ("simulate",),
     ("decide",),
     ("study",),
+    ("evaluate",),
     ("paper",),
     ("serve",),
     ("cli",),

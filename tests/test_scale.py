@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import SGDRegressor
 
 import ensemble_sampling as es
+from ensemble_sampling.decide.mind import Mind
 from ensemble_sampling.decide.scale import LAST, MOST, Scale, frozen
 
 DIM, NOISE = 4, 0.3
@@ -57,7 +58,7 @@ def posterior(rows, outcomes):
 
 def belief(bandit):
     """Mean and the covariance's root, of an exact linear agent that was told its noise."""
-    known, noise = bandit.state.belief[0], bandit._agent.posterior.learner.noise_std
+    known, noise = bandit.state.belief[0], bandit._mind.agent.posterior.learner.noise_std
     mean, root = (
         np.asarray(part.value, np.float64) + np.asarray(part.lost, np.float64)
         for part in (known.mean, known.root)
@@ -128,7 +129,7 @@ def test_one_at_a_time_in_batches_and_replayed_the_state_is_the_same_to_the_bit(
     (tmp_path / "state.safetensors").unlink()
     with es.Bandit.open(tmp_path, EXACT, snapshot_every=700) as replayed:
         assert equal(replayed.state, live)
-    single._state = None
+    single._mind.taught = None
     assert equal(single.state, state)
 
 
@@ -151,7 +152,7 @@ def test_agents_of_open_width_replay_to_the_same_state(agent):
     assert live.scale is not None
     assert np.asarray(live.scale.size) == pytest.approx(sizes(rows), rel=1e-6)
     before = bandit.choose(offer).probabilities
-    bandit._state = None
+    bandit._mind.taught = None
     assert np.array_equal(bandit.state.scale.size, live.scale.size)  # pyright: ignore
     assert np.array_equal(bandit.choose(offer).probabilities, before)
     if not isinstance(agent, es.EstimatorEnsemble):
@@ -171,7 +172,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
     rows, outcomes = rows_with_newcomers(16), np.sin(np.arange(16))
     expected = taught(es.Bandit(EXACT), rows, outcomes).state
     bandit = es.Bandit(EXACT)
-    learn, calls = bandit._learn, []
+    learn, calls = bandit._mind._learn, []
 
     def interrupted(*given):
         calls.append(1)
@@ -179,7 +180,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
             raise KeyboardInterrupt
         return learn(*given)
 
-    bandit._learn = interrupted
+    bandit._mind._learn = interrupted
     decisions = bandit.choose_many([row[None] for row in rows])
     for decision, y in zip(decisions, outcomes.tolist(), strict=True):
         for _ in range(3):
@@ -192,8 +193,8 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
 def test_where_sizes_do_not_change_nothing_is_learned_twice():
     rows = np.random.default_rng(0).integers(0, 2, size=(40, DIM)).astype(np.float32)
     bandit = es.Bandit(EXACT)
-    learn, calls = bandit._learn, []
-    bandit._learn = lambda *given: calls.append(1) or learn(*given)
+    learn, calls = bandit._mind._learn, []
+    bandit._mind._learn = lambda *given: calls.append(1) or learn(*given)
     for row in rows:
         bandit.learn(bandit.choose(row[None]).id, 1.0)
     assert len(calls) == 40 + 1  # once to see whether such an outcome can be learned
@@ -271,8 +272,8 @@ def test_what_a_snapshot_knows_is_not_learned_again(tmp_path, monkeypatch):
     taught(bandit, rows[20:], outcomes[20:])
     live = bandit.state
     bandit._ledger.close()  # as if killed: the snapshot is of 20 outcomes
-    apply, learned = es.Bandit._apply, []
-    monkeypatch.setattr(es.Bandit, "_apply", lambda *a: learned.append(1) or apply(*a))
+    apply, learned = Mind._apply, []
+    monkeypatch.setattr(Mind, "_apply", lambda *a: learned.append(1) or apply(*a))
     with es.Bandit.open(tmp_path, EXACT) as again:
         assert len(learned) == 4
         assert equal(again.state, live)

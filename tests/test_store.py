@@ -210,7 +210,9 @@ def test_a_snapshot_of_another_agent_or_shape_is_passed_over(shop, tmp_path):
     other = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=7)
     with es.Bandit.open(tmp_path / "other", other) as bandit:
         play(bandit, OFFERS[:10])
-        foreign = Snapshot(bandit._sync(), about["ledger"], 10, bandit._description, 0)
+        foreign = Snapshot(
+            bandit._mind.sync(bandit._ledger), about["ledger"], 10, bandit._mind.description, 0
+        )
     snapshots.save_snapshot(path, foreign)
     assert equal(reopened(folder, "is another agent's"), state)
     snapshots.save_snapshot(path, foreign._replace(description=json.loads(about["description"])))
@@ -253,7 +255,7 @@ def test_a_migration_that_cannot_save_leaves_no_snapshot_of_the_old_agent(shop, 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.bandit.save_snapshot", full)
+    monkeypatch.setattr("ensemble_sampling.decide.mind.save_snapshot", full)
     with pytest.raises(OSError, match="No space left"):
         es.Bandit.migrate(folder, other)
     monkeypatch.undo()
@@ -284,8 +286,8 @@ def test_a_ledger_older_than_its_snapshot_is_refused(shop, tmp_path):
 def test_a_newer_format_is_refused(shop):
     folder, _ = shop
     with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("UPDATE about SET value = '3' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="has format 3, and this version reads up to 2"):
+        db.execute("UPDATE about SET value = '4' WHERE name = 'format'")
+    with pytest.raises(ValueError, match="has format 4, and this version reads up to 3"):
         es.Bandit.open(folder, AGENT)
     with sqlite3.connect(folder / "ledger.sqlite") as db:
         assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (10,)
@@ -350,7 +352,7 @@ def test_a_full_disk_loses_nothing(tmp_path, how):
         bandit._ledger._db.execute("PRAGMA max_page_count = 1000000")
     assert "nothing was recorded" in str(error)
     state, log = bandit.state, bandit.log()
-    bandit._state = None
+    bandit._mind.taught = None
     assert equal(bandit.state, state)  # the ledger knows just what the state knows
     assert log["id"][1:] == [d.id for d, _ in known]
     assert log["outcome"][1:] == [y for _, y in known]
@@ -366,7 +368,7 @@ def test_a_snapshot_that_cannot_be_written_is_only_a_warning(tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.bandit.save_snapshot", full)
+    monkeypatch.setattr("ensemble_sampling.decide.mind.save_snapshot", full)
     with pytest.warns(UserWarning, match="No space left"):
         play(bandit, OFFERS[:2])
     state = bandit.state

@@ -20,10 +20,12 @@ def _best(values: Array, available: Array | None) -> Array:
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     if available is None:
         return values == values.max(axis=-1, keepdims=True)
-    # Computed once: the compiler would compute them for the maximum and again to compare with it,
-    # and where the two round differently none is best.
-    values = jax.lax.optimization_barrier(jnp.where(available, values, -jnp.inf))
-    return (values == values.max(axis=-1, keepdims=True)) & available
+    values = jnp.where(available, values, -jnp.inf)
+    best = (values == values.max(axis=-1, keepdims=True)) & available
+    # Compiled, values may be computed for the maximum and again to compare with it, and where the
+    # two round differently none is best.
+    first = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
+    return best | (first & available & ~best.any(axis=-1, keepdims=True))
 
 
 def greedy(key: Key, values: Array, available: Array | None = None) -> Array:

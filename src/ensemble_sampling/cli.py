@@ -96,6 +96,59 @@ def inspect(
 
 
 @app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
+) -> None:
+    """Write a bandit's log as a table, also while it is running."""
+    from .decide.export import export
+
+    with _told():
+        typer.echo(f"{export(folder, file)} decisions in {file}")
+
+
+@app.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
+) -> None:
+    """Copy a bandit's ledger to a new folder, also while it is running."""
+    from .decide.ledger import Ledger
+
+    with _told():
+        ledger = Ledger(folder, write=False)
+        try:
+            ledger.backup(to)
+            typer.echo(f"{ledger.decisions} decisions in {to}")
+        finally:
+            ledger.close()
+
+
+@app.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    candidates: Annotated[
+        Path, typer.Argument(help="A Python file with CANDIDATES = {name: agent or function}.")
+    ],
+    baseline: Annotated[
+        str, typer.Option(help="Take differences from what was earned, or from this candidate.")
+    ] = "logged",
+    out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
+) -> None:
+    """What other agents would have earned on a bandit's log, also while it is running."""
+    from .evaluate.candidates import compare
+    from .simulate.checkpoint import as_folder
+
+    with _told():
+        if out is not None:
+            as_folder("out", out)
+        found = compare(folder, candidates, baseline)
+        if out is not None:
+            found.save(out)
+    typer.echo(str(found) if out is None else f"{found}\n{out}/evaluation.png")
+
+
+@app.command()
 def plan(
     arms: Annotated[int, typer.Option(help="Actions to choose from.")],
     periods: Annotated[int, typer.Option(help="The horizon.")],

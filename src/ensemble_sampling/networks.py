@@ -28,11 +28,19 @@ class MLP(eqx.Module):
             raise TypeError(f"weights must be a list of one array per layer, got {self.weights!r}")
 
     def __call__(self, x: Array) -> Array:
-        *hidden, last = self.weights
+        return self.read(self.hidden(x))
+
+    def read(self, units: Array, more: Array | None = None) -> Array:
+        """The output of hidden units, with `more` added before it is squashed."""
+        output = self.weights[-1] @ units
+        return self._output(output if more is None else output + more)
+
+    def hidden(self, x: Array) -> Array:
+        """The units before the last layer."""
         x = self._input(x)
-        for w in hidden:
+        for w in self.weights[:-1]:
             x = jax.nn.leaky_relu(w @ x, self.slope)
-        return self._output(last @ x)
+        return x
 
     def _input(self, x: Array) -> Array:
         return jnp.append(x, 1.0) if self.constant else x

@@ -2,49 +2,38 @@
 
 import copy
 import os
-import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import checks
-from ..agents import as_agent
-from ..config import describe, differences
-from ..core import Agent, Facts, Posterior, fact
-from . import words
+from ..config import differences
+from ..core import Agent, Posterior
+from . import foreign, words
+from .begun import Begun
 from .copies import NAME
-from .decisions import Decision, Prediction, Values
-from .default import Default
-from .features import LARGEST, Hasher, precision, recordable, unmasked
-from .ledger import Decided, Ledger, Observed
-from .offers import Offer, Offers, names_of
-from .programs import State, programs
-from .scale import Scale, frozen
-from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
+from .decisions import Decision, Prediction
+from .features import Hasher, precision
+from .ledger import Decided, Ledger, Observed, Revised
+from .offered import Offered
+from .offers import Offer
+from .programs import State
+from .shadows import candidate, known, opinions
 from .summary import Summary, draw, summarize
-from .tables import Columns, is_frame, needs_hasher, records
+from .tables import is_frame, records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Taught(NamedTuple):
-    """A state with what it was made of, in one value, so that no interrupt can part them."""
-
-    state: State
-    outcomes: int  # how many were learned
-    frozen: int  # how many its scale was taken from
-
-
-class Bandit:
+class Bandit(Begun):
     """Chooses among actions and learns from what comes of it, whenever that comes.
 
     `Bandit()` lives in memory, `Bandit.open(folder)` on disk. The state is a cache of the ledger
@@ -61,6 +50,9 @@ class Bandit:
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
         None is 0, or that of the folder where the agent is the default one.
+    offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
+        can be evaluated on it; or only the "chosen" action's row, where space matters. None is
+        "all", or what the folder was last told.
     """
 
     def __init__(
@@ -72,10 +64,13 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        offers: str | None = None,
     ):
+        checked = _kept(offers)
         self._ledger, self._folder, self._snapshot_every = Ledger(None), None, 0
         self._setup(agent, seed, normalise, hasher, actions, floor)
         self._begin(migrate=False)
+        self._ledger.keep(checked or self._ledger.keeps)
 
     @classmethod
     def open(
@@ -88,6 +83,7 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        offers: str | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """The bandit kept in a folder: created, or reopened where it left off.
@@ -96,7 +92,7 @@ class Bandit:
         after a snapshot is replayed when it is opened.
         """
         options = (agent, seed, normalise, hasher, actions, floor)
-        return cls._in_folder(folder, options, snapshot_every, migrate=False)
+        return cls._in_folder(folder, options, offers, snapshot_every, migrate=False)
 
     @classmethod
     def migrate(
@@ -109,236 +105,37 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        offers: str | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
         options = (agent, seed, normalise, hasher, actions, floor)
-        return cls._in_folder(folder, options, snapshot_every, migrate=True)
+        return cls._in_folder(folder, options, offers, snapshot_every, migrate=True)
 
     @classmethod
     def _in_folder(
-        cls, folder: Any, options: tuple[Any, ...], snapshot_every: int, migrate: bool
+        cls,
+        folder: Any,
+        options: tuple[Any, ...],
+        offers: str | None,
+        snapshot_every: int,
+        migrate: bool,
     ) -> "Bandit":
         bandit = cls.__new__(cls)
         bandit._folder = folder = _path(folder)
         bandit._setup(*options)
         bandit._snapshot_every = checks.size("snapshot_every", snapshot_every)
+        checked = _kept(offers)
         if migrate and not (folder / NAME).exists():
             raise FileNotFoundError(f"there is no ledger in {folder}: Bandit.open begins a new one")
         bandit._ledger = Ledger(folder)
         try:
             bandit._begin(migrate)
+            bandit._ledger.keep(checked or bandit._ledger.keeps)
         except BaseException:
             bandit._ledger.close()
             raise
         return bandit
-
-    def _setup(
-        self,
-        agent: Any,
-        seed: int | None,
-        normalise: bool | None,
-        hasher: Hasher | None,
-        actions: Any,
-        floor: float | None,
-        recipe: Default | None = None,
-    ) -> None:
-        self._recipe = (recipe or Default()) if agent is None else None
-        if seed is not None:
-            checks.size("seed", seed, least=0, below=2**32)
-        if floor is not None:
-            floor = float(checks.scalar("floor", floor, low=0.0, high=1.0))
-        self._options = (seed, normalise, hasher, actions, floor)
-        self._normalise = normalise is None or checks.flag("normalise", normalise)
-        self._floor, self._watch = floor or 0.0, words.Watch()
-        if hasher is not None:
-            checks.part("hasher", hasher, "width", "__call__")
-        self._mutex, self._pid = threading.RLock(), os.getpid()
-        self._dtype, self._width = precision(), None
-        keys = jax.random.split(jax.random.key(seed or 0, impl="threefry2x32"))
-        self._start_key = keys[0]
-        self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
-        self._state: Taught | None = None  # also while it is being changed
-        self._agent: Agent | None = None
-        if agent is not None:
-            self._adopt(as_agent(agent))
-            arms, columns = fact(self._agent, "arms"), fact(self._agent, "columns")
-            self._offers = Offers(arms, actions, hasher, expected=columns)
-        else:
-            names = None if actions is None else names_of(actions)
-            if names is not None and not names:
-                raise ValueError("actions must name at least one action, got none")
-            arms = None if names is None else len(names)
-            self._offers = Offers(arms, names, hasher, missing=True)
-        dim = self._width
-        if hasher is not None and dim not in (None, hasher.width):
-            raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
-        self._settle_width(hasher.width if hasher else None)
-
-    def _adopt(self, agent: Agent) -> None:
-        """Let the agent choose and learn from now on."""
-        self._agent, self._reward = agent, fact(agent, "reward")
-        self._width = fact(agent, "dim") if self._width is None else self._width
-        self._host = bool(fact(agent, "host"))
-        check = fact(agent, "check_outcome")
-        self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        program = programs(agent, self._floor)
-        self._bound, self._init, self._choose, self._learn, self._rank = program
-        self._known_outcomes: set[tuple[int, ...]] = set()
-
-    @property
-    def _description(self) -> Any:
-        """What decides every number; the default agent by what it is made of, see `Default`."""
-        seed = self._options[0]
-        who = {"agent": self._agent} if self._recipe is None else {"default": self._recipe.settings}
-        return describe(
-            {
-                **who,
-                "seed": seed or 0,
-                "normalise": self._normalise,
-                "hasher": recordable(self._offers.hasher),
-                "actions": self._offers.names,
-                "precision": str(self._dtype),
-                **({"floor": self._floor} if self._floor else {}),  # new: others go on unchanged
-            }
-        )
-
-    def _begin(self, migrate: bool) -> None:
-        recorded = self._ledger.description
-        columns = None if recorded is None else Columns.recorded(recorded.pop("columns", None))
-        if self._recipe is not None and recorded is not None:
-            self._take_over(recorded, migrate)
-        if self._offers.hasher is None:
-            self._offers.columns = columns
-        self._columns, self._offers.begun = columns, self._ledger.decisions > 0
-        changed = [] if recorded is None else differences(recorded, self._description)
-        if changed and not migrate:
-            raise ValueError(
-                f"{self._folder} was begun with another configuration; it differs in\n  "
-                + "\n  ".join(changed)
-                + "\nOpen it with that one, or let Bandit.migrate replay its history into this one."
-            )
-        width = self._ledger.width
-        if width is not None and self._width not in (None, width):
-            raise ValueError(
-                f"the decisions in {self._folder} have {width} features, this agent {self._width}"
-            )
-        self._settle_width(width)
-        if changed and self._folder is not None:
-            (self._folder / SNAPSHOT).unlink(missing_ok=True)  # it is the former agent's
-        self._sync()
-        if changed or recorded is None:
-            self._describe()
-            self.save()
-
-    def _describe(self) -> None:
-        """Record what decides every number, and what the columns are called."""
-        columns = self._offers.columns
-        self._ledger.describe({**self._description, **(columns.description if columns else {})})
-        self._columns = columns
-
-    def _describe_anew(self) -> None:
-        """Record a hasher that the first offers brought, or that others before them had brought."""
-        recorded = self._ledger.description
-        if recorded["hasher"] != self._description["hasher"]:
-            self._describe()
-
-    def _take_over(self, recorded: Any, migrate: bool) -> None:
-        """What the folder was begun with, where it is not told otherwise.
-
-        Migrating, the numbers of today's default agent take the place of those recorded.
-        """
-        if "default" not in recorded and not migrate:
-            raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
-        seed, normalise, hasher, actions, floor = self._options
-        self._setup(
-            None,
-            recorded["seed"] if seed is None else seed,
-            recorded["normalise"] if normalise is None else normalise,
-            Hasher.recorded(recorded["hasher"]) if hasher is None else hasher,
-            recorded["actions"] if actions is None else actions,
-            recorded.get("floor") if floor is None else floor,
-            None if migrate else Default.recorded(recorded["default"]),
-        )
-
-    def _settle_width(self, width: int | None) -> None:
-        """The first decisions fix the number of features, where the agent leaves it open."""
-        if self._width is None and width is not None:
-            self._width, self._state = width, None  # the scale's width was unknown
-        if self._agent is None and self._width is not None and self._recipe is not None:
-            hashed = self._offers.hasher is not None
-            self._adopt(self._recipe.agent(self._offers.arms, self._width, hashed))
-            self._state = None
-
-    @property
-    def _snapshot(self) -> Path | None:
-        """Where to save the state: nowhere while its shape is open, or not one of arrays."""
-        if self._folder is None or self._width is None or self._host:
-            return None
-        return self._folder / SNAPSHOT
-
-    def _fresh(self) -> State:
-        if self._agent is None:
-            return State(None, ())
-        centred = self._recipe is not None and self._offers.hasher is None
-        scale = Scale.init(self._width, centred) if self._normalise and self._width else None
-        return State(scale, self._init(self._bound, self._start_key))
-
-    def _begun(self) -> Taught:
-        """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
-        fresh = self._fresh()
-        if self._snapshot is not None:
-            found = load_snapshot(self._snapshot, fresh, self._ledger, self._description)
-            if found is not None:
-                return Taught(found.state, found.sequence, frozen(found.sequence))
-        return Taught(fresh, 0, 0)
-
-    def _turn(self) -> Any:
-        """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
-        if os.getpid() != self._pid:
-            self._ledger.check()  # says what to do
-        return self._mutex
-
-    def _ready(self) -> None:
-        """Refuse to go on where what follows could not be right."""
-        self._ledger.check()
-        if precision() != self._dtype:
-            raise ValueError(
-                f"jax_enable_x64 was changed while this bandit was open in {self._dtype}: change "
-                "it back, or close the bandit and migrate it"
-            )
-
-    def _sync(self) -> State:
-        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale."""
-        if self._width is None:
-            self._settle_width(self._ledger.width)
-        if self._state is not None and self._state.outcomes == self._ledger.outcomes:
-            return self._state.state
-        now = self._state or self._begun()
-        due = frozen(self._ledger.outcomes)
-        if now.state.scale is not None and now.frozen < due:
-            now = self._rescaled(now, now.state.scale, due)
-        self._state = now
-        for row in self._ledger.learned(after=now.outcomes):
-            self._apply(row, row.outcome)
-        return self._state.state
-
-    def _rescaled(self, now: Taught, scale: Scale, due: int) -> Taught:
-        """With the scale of the first `due` outcomes: what was learned in other units is not."""
-        rows = islice(self._ledger.learned(after=0), due)
-        new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
-        if scale.agrees(new):
-            return Taught(State(new, now.state.belief), now.outcomes, due)
-        return Taught(State(new, self._init(self._bound, self._start_key)), 0, due)
-
-    def _apply(self, row: Decided, outcome: Any) -> None:
-        assert self._state is not None
-        arm = self._offers.arm(row.number, row.chosen, row.action)
-        key = np.array([self._streams[1], row.number, arm], np.uint32)
-        features, y = row.features.astype(self._dtype, copy=False), np.asarray(outcome, self._dtype)
-        (state, count, scaled), self._state = self._state, None  # consumed
-        state = self._learn(self._bound, key, state, features, y)
-        self._state = Taught(state, count + 1, scaled)
 
     def choose(
         self,
@@ -369,13 +166,14 @@ class Bandit:
         """
         with self._turn():
             self._ready()
-            state = self._sync()
-            if self._width is None:  # the first decision settles more, so another one makes it
+            state = self._mind.sync(self._ledger)
+            if self._mind.width is None:  # the first decision settles more, so another one makes it
                 return self._twin()._foresee(features, context, available)
             columns = self._offers.columns
-            offer = self._offers.read(features, context, available, self._width)
+            offer = self._offers.read(features, context, available, self._mind.width)
             self._offers.columns = columns  # only a decision fixes them
-            _, shares, values = self._pick(self._ledger.decisions, offer.table, offer.mask, state)
+            number = self._ledger.decisions
+            _, shares, values = self._mind.pick(number, offer.table, offer.mask, state)
             return Prediction(shares, values)
 
     def _foresee(self, features: Any, context: Any, available: Any) -> Prediction:
@@ -386,14 +184,19 @@ class Bandit:
         """A bandit in memory that will decide as this one, which has decided nothing yet."""
         twin = Bandit.__new__(Bandit)
         twin._ledger, twin._folder, twin._snapshot_every = Ledger(None), None, 0
-        twin._setup(self._agent, *self._options, self._recipe)
+        twin._setup(self._mind.agent, *self._options, self._mind.recipe)
         twin._begin(migrate=False)
         return twin
 
     def choose_many(
-        self, features: Iterable[Any] | None = None, *, contexts: Iterable[Any] | None = None
+        self,
+        features: Iterable[Any] | None = None,
+        *,
+        contexts: Iterable[Any] | None = None,
+        available: Iterable[Any] | None = None,
     ) -> list[Decision]:
-        """One decision for every set of features, every context, or every pair of the two.
+        """One decision for every set of features, every context, or every pair of the two;
+        `available` has what may be chosen in each, as `choose` takes it, or None for all.
 
         The same decisions as by `choose` one after another, written to disk together.
         """
@@ -406,106 +209,49 @@ class Bandit:
         several = [None] * len(around) if several is None else several
         if len(several) != len(around):
             raise ValueError(f"{len(several)} sets of features, but {len(around)} contexts")
-        return self._decide([(f, c, None) for f, c in zip(several, around, strict=True)])
+        free = [None] * len(around) if available is None else _listed("available", available)
+        if len(free) != len(around):
+            raise ValueError(f"{len(around)} decisions, but {len(free)} entries in available")
+        return self._decide(list(zip(several, around, free, strict=True)))
 
     def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
         with self._turn():
             self._ready()
-            if self._width is None:
-                self._sync()
-            open_width, columns = self._width is None, self._offers.columns
-            hasher = self._offers.hasher
-            try:
-                self._look(offers)
+            if self._mind.width is None:
+                self._mind.sync(self._ledger)
+            with self._tentative(offers):
                 # All is checked before anything is decided, and decided before it is recorded.
-                read = [self._offers.read(*offer, self._width) for offer in offers]
-                widths = {offer.table.shape[1] for offer in read}
-                if len(widths) > 1:
-                    raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
-                self._settle_width(next(iter(widths), None))
-                if open_width and self._recipe is not None:
-                    self._describe_anew()
+                read = [self._offers.read(*offer, self._mind.width) for offer in offers]
+                self._settle({offer.table.shape[1] for offer in read})
                 return self._record_choices(read, top)
-            except BaseException:
-                self._offers.columns = columns or self._columns
-                if open_width:  # unless it was recorded, the next offer may be another
-                    self._offers.hasher = hasher
-                    self._width = self._state = None
-                    self._agent = None if self._recipe else self._agent
-                raise
-
-    def _look(self, offers: list[tuple[Any, Any, Any]]) -> None:
-        """Bring a hasher where the first offers are not numbers and nobody gave one."""
-        if self._recipe is None or self._width is not None:
-            return
-        if any(needs_hasher(features, context) for features, context, _ in offers):
-            self._offers.hasher = Hasher(256, numbers=64, names=True)
-            self._settle_width(self._offers.hasher.width)
 
     def _record_choices(self, offers: list[Offer], top: int | None) -> list[Decision]:
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
-        rows, decisions, state = [], [], self._sync()
-        for number, (table, names, mask) in enumerate(offers, start=first):
+        mind = self._mind
+        rows, decisions, state = [], [], mind.sync(self._ledger)
+        whole = self._ledger.keeps == "all"
+        for number, (table, names, mask, context) in enumerate(offers, start=first):
             if top is not None and top > mask.sum():
                 raise ValueError(f"top is {top}, but only {mask.sum()} actions can be chosen")
-            index, shares, values = self._pick(number, table, mask, state)
-            order = None if top is None else self._order(number, table, mask, state, index)[:top]
+            index, shares, values = mind.pick(number, table, mask, state)
+            order = None if top is None else mind.order(number, table, mask, state, index)[:top]
             shares = shares.astype(dtype, copy=False)  # what a reading of the ledger will give
             action = index if names is None else names[index]
             chosen = table[index if len(table) > 1 else 0].astype(dtype)  # not the caller's own
             name = None if names is None else names[index]
-            rows.append(Decided(number, now, index, name, chosen, shares))
+            offered = Offered(names, table, context, mask) if whole else None
+            rows.append(Decided(number, now, index, name, chosen, shares, offer=offered))
             id = self._ledger.decision_id(number)
             if order is not None and names is not None:
                 order = [names[i] for i in order]
             known = (shares, values, None if order is None else tuple(order))
             decisions.append(Decision(id, index, action, float(shares[index]), *known))
-        columns = self._offers.columns
-        if columns is not None and columns != self._columns and not columns.plain:
-            self._describe()
-        self._ledger.add_decisions(rows)
+        self._describe_columns()
+        said = self._shadows.opinions(self._ledger, rows, offers)
+        self._ledger.add_decisions(rows, said)
         for row, offer, made in zip(rows, offers, decisions, strict=True):
             self._watch.offered(row.number, offer.table, row.chosen, made.values)
         return decisions
-
-    def _pick(
-        self, number: int, table: np.ndarray, mask: np.ndarray, state: State
-    ) -> tuple[int, np.ndarray, Values | None]:
-        """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
-        rows, (table, mask) = len(mask), self._filled(table, mask)
-        drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
-        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, len(mask))[:, :rows]
-        shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
-        if not shares[index] > 0:
-            raise ValueError(
-                "the agent's values are no numbers any more: features or outcomes were too large "
-                "for its settings; migrate the history to an agent with other ones"
-                if np.isnan(shares).any()
-                else f"the agent gave no probabilities to choose by: {shares.tolist()}"
-            )
-        return index, shares, values
-
-    def _order(
-        self, number: int, table: np.ndarray, mask: np.ndarray, state: State, index: int
-    ) -> list[int]:
-        """The actions by what one plausible model thinks of them, the chosen one first."""
-        table, mask = self._filled(table, mask)
-        key, first = self._key(number), np.int32(index)
-        return np.asarray(self._rank(self._bound, key, state, table, mask, first)).tolist()
-
-    def _key(self, number: int) -> np.ndarray:
-        """The words of the key by which decision `number` is made."""
-        return np.array([self._streams[0], number], np.uint32)
-
-    def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Filled up to a power of two, so that few sizes are compiled."""
-        if self._offers.arms is not None or self._host:
-            return table, mask
-        rows = len(mask)
-        room = max(8, 1 << (rows - 1).bit_length())
-        padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
-        padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
-        return padded, offered
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
@@ -533,15 +279,122 @@ class Bandit:
         checks.scalar("older_than", seconds, low=0.0)
         with self._turn():
             self._ready()
-            self._outcome(outcome, self._sync())
+            self._mind.outcome(outcome, self._ledger)
             numbers = self._ledger.pending(before=time.time() - seconds)
             return self._record([(number, outcome) for number in numbers], expired=True)
 
-    def _record(self, outcomes: list[tuple[int, Any]], expired: bool) -> int:
-        state = self._sync()
+    def correct(self, id: str, outcome: Any) -> bool:
+        """The outcome of a decision turned out to be another; False if it is what is known.
+
+        Both are kept. The state follows at the next decision: it is then what it would be had the
+        decision had this outcome from the start. So many corrections in a row cost one replay,
+        from a state before the first of them that is still at hand, or else from the beginning.
+        """
+        with self._turn():
+            self._ready()
+            decided = self._decided(id)
+            new = self._mind.outcome(outcome, self._ledger)
+            if decided.outcome is None:
+                raise ValueError(f"decision {id} has no outcome yet that could be corrected")
+            return new != decided.outcome and self._revise([Revised(decided.number, new, None)])
+
+    def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
+        """Add to the outcome of a decision, which begins at 0: rewards that come bit by bit.
+
+        `ref` names the amount (an order, a payment), so that the same told twice counts once:
+        False then. Without it every call counts.
+        """
+        if ref is not None and (not isinstance(ref, str) or not ref):
+            raise TypeError(f"ref must be text by which an amount is known again, got {ref!r}")
+        with self._turn():
+            self._ready()
+            decided = self._decided(id)
+            amount = self._mind.outcome(amount, self._ledger)
+            for added, known in self._ledger.revised(decided.number):
+                if ref is not None and known == ref:
+                    if added != amount:
+                        raise ValueError(
+                            f"{ref!r} added {added} to decision {id}, and cannot add {amount}"
+                        )
+                    return False
+            if decided.outcome is None:
+                row = Revised(decided.number, amount, None, amount, ref)
+                self._record([(decided.number, amount)], False, [row] if ref else [])
+                return True
+            if np.shape(amount) != np.shape(decided.outcome):
+                raise ValueError(f"decision {id} has the outcome {decided.outcome}, got {amount}")
+            total = (np.asarray(decided.outcome) + np.asarray(amount)).tolist()
+            total = self._mind.outcome(total, self._ledger)
+            return self._revise([Revised(decided.number, total, None, amount, ref)])
+
+    def _decided(self, id: str) -> Decided:
+        decided = self._ledger.decision(self._ledger.number(id))
+        assert decided is not None  # it has a number
+        return decided
+
+    def _revise(self, rows: list[Revised]) -> bool:
+        rows = [row._replace(reward=self._mind.worth(row.outcome)) for row in rows]
+        self._ledger.add_outcomes([], rows)
+        return True
+
+    def learn_from(
+        self,
+        frame: Any,
+        *,
+        features: str | Sequence[str] | None = None,
+        context: str | Sequence[str] | None = None,
+        action: str | None = None,
+        outcome: str = "outcome",
+        propensity: str | None = None,
+    ) -> int:
+        """Learn decisions that were made elsewhere, all of them or none; how many.
+
+        `frame` is a data frame or a dictionary of columns, with a row per decision; the rest says
+        which columns are what: `features` describe the action that was chosen, `context` what it
+        was chosen in (of a fixed set of actions that is all), `action` its name, `outcome` what
+        came of it, and `propensity` how likely the choice was. They are recorded in the ledger as
+        made elsewhere, and the state is the same as had their outcomes been learned one by one.
+        """
+        with self._turn():
+            self._ready()
+            given = foreign.read(frame, features, context, action, outcome, propensity)
+            arms = foreign.arms(given, self._offers)
+            self._mind.sync(self._ledger)
+            with self._tentative([given.first]):
+                table = foreign.table(given, self._offers, self._mind.width)
+                self._settle({table.shape[1]})
+                outcomes = [self._mind.outcome(y, self._ledger) for y in given.outcomes]
+                return self._record_foreign(table, arms, given, outcomes)
+
+    def _record_foreign(
+        self, table: np.ndarray, arms: list[int], given: foreign.Foreign, outcomes: list[Any]
+    ) -> int:
+        """Decisions and their outcomes in one transaction."""
+        now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
+        before, chances = self._ledger.outcomes, given.propensities
+        shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
+        named = given.actions if self._offers.arms is None or self._offers.names else None
+        rows = [
+            Decided(first + n, now, arm, named and named[n], row, share, foreign=True)
+            for n, (arm, row, share) in enumerate(
+                zip(arms, table.astype(dtype), shares.astype(dtype), strict=True)
+            )
+        ]
+        self._describe_columns()
+        observed = [Observed(first + n, y, self._mind.worth(y)) for n, y in enumerate(outcomes)]
+        self._ledger.add_decisions(rows, outcomes=observed)
+        self._mind.learn(self._ledger, list(zip(rows, outcomes, strict=True)))
+        self._shadows.learn(self._ledger, list(zip(rows, outcomes, strict=True)))
+        self._do_what_is_due(before)
+        return len(rows)
+
+    def _record(
+        self, outcomes: list[tuple[int, Any]], expired: bool, revised: Sequence[Revised] = ()
+    ) -> int:
+        self._mind.sync(self._ledger)
         fresh: dict[int, tuple[Decided, Any]] = {}
         for number, given in outcomes:
-            outcome = self._outcome(given, state)
+            outcome = self._mind.outcome(given, self._ledger)
             decided = self._ledger.decision(number)
             assert decided is not None  # it has a number
             known = fresh[number][1] if number in fresh else decided.outcome
@@ -549,85 +402,85 @@ class Bandit:
                 # Refused now, not after it is recorded.
                 self._offers.arm(number, decided.chosen, decided.action)
                 fresh[number] = (decided, outcome)
-            elif known != outcome:
+            elif outcome not in (known, decided.first):  # what was revised may come again too
                 how = "expired with" if decided.expired else "has"
                 raise ValueError(
                     f"decision {self._ledger.decision_id(number)} {how} the outcome {known} "
                     f"and cannot have {outcome} as well"
                 )
-        rows = [Observed(n, y, self._worth(y), expired) for n, (_, y) in fresh.items()]
+        rows = [Observed(n, y, self._mind.worth(y), expired) for n, (_, y) in fresh.items()]
         if not rows:
             return 0
         before = self._ledger.outcomes
-        self._ledger.add_outcomes(rows)
-        if state.scale is None or frozen(before) == frozen(before + len(rows)):
-            for decided, outcome in fresh.values():
-                self._apply(decided, outcome)
-        else:
-            self._sync()
+        worth = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
+        self._ledger.add_outcomes(rows, worth)
+        self._mind.learn(self._ledger, list(fresh.values()))
+        self._shadows.learn(self._ledger, list(fresh.values()))
         if not expired:
             for row in rows:
                 self._watch.learned(row.decision, row.outcome)
-        every, now = self._snapshot_every, before + len(rows)
+        self._do_what_is_due(before)
+        return len(rows)
+
+    def _do_what_is_due(self, before: int) -> None:
+        """After so many outcomes: save, and say what was noticed."""
+        every, now = self._snapshot_every, self._ledger.outcomes
         if every and now // every > before // every:
             self._save_or_warn()
         if self._watch.due(before, now):
             for text in self._watch.new(self._noticed()):
-                warnings.warn(text, stacklevel=3)
-        return len(rows)
-
-    def _outcome(self, given: Any, state: State) -> Any:
-        """The outcome as a number or a list, after checking that the agent can learn it."""
-        if isinstance(given, float) and abs(given) < LARGEST and () in self._known_outcomes:
-            return given  # the common case, many times faster
-        checks.outcome(unmasked("an outcome", given))
-        exact = np.asarray(given, np.float64)
-        if exact.ndim > 1 or exact.size == 0:
-            raise ValueError(
-                f"an outcome must be a single number or a row of them, got shape {exact.shape}"
-            )
-        outcome = exact.astype(self._dtype)
-        if self._check is not None:
-            self._check(outcome)
-        if not self._host and outcome.shape not in self._known_outcomes:
-            key, features = np.zeros(3, np.uint32), np.zeros(self._width or 0, self._dtype)
-            jax.eval_shape(self._learn, self._bound, key, state, features, outcome)
-            if self._check is None:
-                self._known_outcomes.add(outcome.shape)
-        return exact.tolist()
-
-    def _worth(self, outcome: Any) -> float | None:
-        if self._reward is not None:
-            return float(self._reward.function(jnp.asarray(outcome, float)))
-        return outcome if isinstance(outcome, float) else None
+                warnings.warn(text, stacklevel=4)
 
     @property
     def state(self) -> State:
         """A copy of what has been learned."""
         with self._turn():
             self._ready()
-            return copy.deepcopy(jax.tree.map(_copied, self._sync()))
+            return copy.deepcopy(jax.tree.map(_copied, self._mind.sync(self._ledger)))
 
-    def log(self) -> dict[str, list[Any]]:
-        """Decisions, propensities and outcomes as columns: `pandas.DataFrame(bandit.log())`."""
+    @overload
+    def log(self) -> dict[str, list[Any]]: ...
+
+    @overload
+    def log(self, chunk: int) -> Iterator[dict[str, list[Any]]]: ...
+
+    def log(self, chunk: int | None = None) -> Any:
+        """Decisions, what was on offer, propensities and outcomes as columns, in which nothing is
+        missing: `pandas.DataFrame(bandit.log())`.
+
+        `chunk=1000` gives so many decisions at a time, for logs that are larger than memory.
+        """
+        if chunk is not None:
+            return self._chunks(checks.size("chunk", chunk))
         with self._turn():
             self._ready()
             return self._ledger.table()
+
+    def _chunks(self, size: int) -> Iterator[dict[str, list[Any]]]:
+        """The decisions that there are when it begins; others may be made meanwhile."""
+        with self._turn():
+            self._ready()
+            end = self._ledger.decisions
+        for first in range(0, end, size):
+            with self._turn():
+                self._ready()
+                part = self._ledger.table(range(first, min(first + size, end)))
+            yield part
 
     def summary(self) -> Summary:
         """How it is doing, for people: `print(bandit.summary())`."""
         with self._turn():
             self._ready()
             noticed = tuple(self._noticed().values())
-            return summarize(self._ledger, self._diverged(), warnings=noticed)
+            return summarize(self._ledger, self._mind.diverged(self._ledger), warnings=noticed)
 
     def _noticed(self) -> dict[str, str]:
         """What its user should know, by kind."""
-        alone = self._recipe is not None and self._width == 0
+        alone = self._mind.recipe is not None and self._mind.width == 0
         hashed, fixed = self._offers.hasher is not None, self._offers.arms is not None
         found = {
-            "noise": self._watch.noise(self._agent),
-            "diverged": words.diverged(self._diverged()),
+            "noise": self._watch.noise(self._mind.agent),
+            "diverged": words.diverged(self._mind.diverged(self._ledger)),
             "alone": words.alone(self._ledger.outcomes) if alone else None,
             "constant": self._watch.constant(hashed, fixed),
         }
@@ -639,6 +492,61 @@ class Bandit:
             self._ready()
             return draw(self._ledger)
 
+    def shadow(self, name: str, agent: Agent | Posterior | None = None) -> None:
+        """Let a candidate (None: the default agent) watch from now on: it learns what the agent in
+        charge learns, all that is recorded to begin with, and says what it would have done, see
+        `summary` and `opinions`.
+
+        It shares all settings but the agent, and goes on after the folder was opened again when
+        it is called again with the same name and agent.
+        """
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"a shadow's name must be text, got {name!r}")
+        with self._turn():
+            self._ready()
+            self._mind.sync(self._ledger)
+            self._shadows.admit(self._ledger, name, candidate(agent, self._mind))
+
+    def opinions(self, name: str) -> dict[str, list[Any]]:
+        """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
+        likely it was to choose what was really chosen (`probability`), and how likely the agent in
+        charge was (`propensity`)."""
+        with self._turn():
+            self._ready()
+            return opinions(self._ledger, name)
+
+    def dismiss(self, name: str) -> None:
+        """Let a shadow go; what it said stays in the ledger."""
+        with self._turn():
+            self._ready()
+            known(self._ledger, name)
+            self._shadows.drop(self._ledger, name)
+            self._ledger.add_shadow(name, None)
+
+    def promote(self, name: str) -> None:
+        """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
+        be opened with its agent."""
+        with self._turn():
+            self._ready()
+            mind = self._shadows.take(self._ledger, name)
+            mind.sync(self._ledger)
+            former = self._mind
+            former.forget(self._ledger)
+            mind.offers.columns, mind.offers.begun = former.offers.columns, former.offers.begun
+            try:
+                self._mind, self._offers = mind, mind.offers
+                self._describe(promoted=name)
+            finally:
+                now = self._ledger.description
+                now.pop("columns", None)
+                if differences(now, mind.description):  # it was not recorded
+                    self._mind, self._offers = former, former.offers
+                else:
+                    self._shadows.drop(self._ledger, name)
+            mind.file = former.file
+            self._watch = words.Watch()
+            self.save()
+
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""
         with self._turn():
@@ -649,21 +557,14 @@ class Bandit:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
         with self._turn():
             self._ready()
-            state = self._sync()
-            if self._snapshot is None or self._state is None:
-                return
-            about = (self._ledger.id, self._state.outcomes, self._description, self._diverged())
-            save_snapshot(self._snapshot, Snapshot(state, *about))
+            self._mind.save(self._ledger)
+            self._shadows.save(self._ledger)
 
     def _save_or_warn(self) -> None:
         try:
             self.save()
         except OSError as error:  # the outcomes are safe in the ledger
             warnings.warn(f"could not save a snapshot: {error}", stacklevel=4)
-
-    def _diverged(self) -> int:
-        belief = self._sync().belief
-        return 0 if self._agent is None else int(fact(self._agent, "diverged")(belief))
 
     def close(self) -> None:
         """Save a snapshot and let others open the folder."""
@@ -673,7 +574,7 @@ class Bandit:
             if self._ledger.closed:
                 return
             try:
-                if precision() == self._dtype:
+                if precision() == self._mind.dtype:
                     self._save_or_warn()
             finally:
                 self._ledger.close()
@@ -695,6 +596,13 @@ def _path(folder: Any) -> Path:
     if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
         raise TypeError(f"expected the path of a folder, got {folder!r}")
     return Path(folder)
+
+
+def _kept(offers: Any) -> str | None:
+    """What to keep of an offer, if that was said."""
+    if offers not in (None, "all", "chosen"):
+        raise ValueError(f'offers must be "all" or "chosen", got {offers!r}')
+    return offers
 
 
 def _listed(what: str, given: Any) -> list[Any]:

@@ -100,6 +100,8 @@ def _copy(source: sqlite3.Connection, target: Path) -> None:
         source.backup(db)
         db.execute("PRAGMA journal_mode = DELETE")  # one file, complete by itself
         db.execute("PRAGMA synchronous = FULL")
+        if format.read_format(db) != format.FORMAT:
+            format.upgrade(db, "")
         db.execute(format.SET, format.sealed("about", ("file", "")))  # no original: a copy
         format.record_counts(db)
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..files import Damaged
 
-FORMAT = 2
+FORMAT = 3
 COLUMNS = {
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
@@ -45,17 +45,63 @@ COLUMNS = {
         "reward REAL",  # what it was worth; NULL where only the agent knows
         "expired INTEGER NOT NULL",  # 1: it never came, and was assumed
     ],
+    "offers": [  # what was on offer, from one decision on until the next row says otherwise
+        "decision INTEGER PRIMARY KEY",
+        "number INTEGER NOT NULL",  # 0, 1, 2, ...
+        "same INTEGER",  # the decision whose offer it repeats, but for what was available
+        "context INTEGER",  # how many numbers at the start of a row are those of the chosen one
+        "count INTEGER",  # of actions; NULL: what was on offer is not recorded
+        "names TEXT",  # of all of them as JSON, if they have any
+        "places BLOB",  # decision and row where each row is; NULL: all are here
+        "rows BLOB",  # without the context; those that are in no earlier offer
+        "available BLOB",  # a bit for every action; NULL: all are
+    ],
+    "imports": [  # decisions that were made elsewhere
+        "number INTEGER PRIMARY KEY",
+        "first INTEGER NOT NULL",
+        "count INTEGER NOT NULL",
+        "time REAL NOT NULL",
+    ],
+    "revisions": [  # outcomes that turned out to be others
+        "number INTEGER PRIMARY KEY",  # 1, 2, 3, ...
+        "decision INTEGER NOT NULL REFERENCES decisions",
+        "nth INTEGER NOT NULL",  # of this decision: 1, 2, ...; the last holds
+        "time REAL NOT NULL",
+        "added TEXT",  # JSON: what was added; NULL: it was corrected
+        "ref TEXT",  # by which the same addition is told, if it was given
+        "outcome TEXT NOT NULL",  # JSON: what it is from then on
+        "reward REAL",
+    ],
+    "shadows": [  # agents beside the one in charge
+        "number INTEGER PRIMARY KEY",
+        "name TEXT NOT NULL",
+        "first INTEGER NOT NULL",  # decision
+        "time REAL NOT NULL",
+        "description TEXT",  # JSON; NULL: it is no more
+    ],
+    "opinions": [  # what shadows would have done
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "decision INTEGER NOT NULL REFERENCES decisions",
+        "shadow INTEGER NOT NULL",
+        "chosen INTEGER NOT NULL",  # by the shadow
+        "probability REAL NOT NULL",  # it had for what was chosen
+        "propensity REAL NOT NULL",  # which that really had
+    ],
 }
+UNIQUE = {"revisions": ", UNIQUE (decision, nth)"}
 SCHEMA = {
-    table: f"CREATE TABLE {table} ({', '.join(columns)}, checksum BLOB NOT NULL)"
+    table: f"CREATE TABLE {table} ({', '.join(columns)}, checksum BLOB NOT NULL"
+    f"{UNIQUE.get(table, '')})"
     for table, columns in COLUMNS.items()
 }
+SINCE_3 = ("offers", "imports", "revisions", "shadows", "opinions")
 INSERT = {
     table: f"INSERT INTO {table} VALUES ({', '.join('?' * (len(columns) + 1))})"
     for table, columns in COLUMNS.items()
 }
 SET = INSERT["about"].replace("INSERT", "INSERT OR REPLACE")
-COUNTED = ("decisions", "outcomes", "agents", "ids")  # tables whose rows only become more
+COUNTED = tuple(table for table in COLUMNS if table != "about")  # their rows only become more
+FIRST = {"outcomes": 1, "revisions": 1}  # the number of the first row, where it is not 0
 
 
 def checksum(table: str, row: Sequence[Any]) -> bytes:
@@ -105,13 +151,14 @@ def create(db: sqlite3.Connection, id: str, precision: str, file: str) -> None:
 
 def counts(db: sqlite3.Connection) -> dict[str, int]:
     """How many rows there should be by the number of the last."""
-    start = {"outcomes": 1}
     last = {table: _last(db, table) for table in COUNTED}
-    return {t: 0 if n is None else n + 1 - start.get(t, 0) for t, n in last.items()}
+    return {t: 0 if n is None else n + 1 - FIRST.get(t, 0) for t, n in last.items()}
 
 
 def _last(db: sqlite3.Connection, table: str) -> int | None:
-    return db.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0]
+    column = "number" if table == "offers" else "rowid"
+    row = db.execute(f"SELECT {column} FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+    return None if row is None else row[0]
 
 
 def record_counts(db: sqlite3.Connection) -> None:
@@ -121,7 +168,9 @@ def record_counts(db: sqlite3.Connection) -> None:
 
 def read_about(db: sqlite3.Connection) -> dict[str, str]:
     """Everything a ledger says of itself, after checking it and its tables."""
-    found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+    known = "SELECT name, sql FROM {} WHERE type = 'table'"
+    found = dict(db.execute(known.format("sqlite_master")))
+    found |= dict(db.execute(known.format("sqlite_temp_master")))
     for table, statement in SCHEMA.items():
         if found.get(table) != statement:
             raise Damaged(f"its table {table} is missing or altered")
@@ -146,7 +195,23 @@ def read_format(db: sqlite3.Connection) -> int:
 
 
 def upgrade(db: sqlite3.Connection, file: str) -> None:
-    """Rewrite a ledger of format 1, which had no checksums, within a transaction."""
+    """Bring a ledger of an older format to this one, within a transaction."""
+    if read_format(db) == 1:
+        _from_1(db, file)
+        record_counts(db)
+    else:  # the counts of its last closing still say whether anything is missing
+        extend(db)
+        db.execute(SET, sealed("about", ("format", str(FORMAT))))
+
+
+def extend(db: sqlite3.Connection, kind: str = "TABLE") -> None:
+    """The tables that format 2 did not have, which are empty: by `TEMP TABLE` for a reader."""
+    for table in SINCE_3:
+        db.execute(SCHEMA[table].replace("CREATE TABLE", f"CREATE {kind}", 1))
+
+
+def _from_1(db: sqlite3.Connection, file: str) -> None:
+    """Rewrite a ledger of format 1, which had no checksums."""
     tables = ("outcomes", "decisions", "agents", "about")
     for table in tables:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
@@ -158,4 +223,3 @@ def upgrade(db: sqlite3.Connection, file: str) -> None:
         db.executemany(INSERT[table], (sealed(table, row) for row in rows))
     for table in tables:
         db.execute(f"DROP TABLE old_{table}")
-    record_counts(db)

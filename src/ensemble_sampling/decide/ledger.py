@@ -6,8 +6,9 @@ import re
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,26 @@ from . import format
 from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
 from .features import precision
 from .format import INSERT, numbered, opened, sealed
+from .history import History
 from .locks import DatabaseLock, FolderLock
-from .records import Decided, Name, Observed, decision_row, from_rows, outcome_row, rounded
+from .logs import columns
+from .offered import OFFERS, Writer
+from .records import (
+    Decided,
+    Name,
+    Observed,
+    Opinion,
+    Revised,
+    decision_row,
+    outcome_row,
+    revision_row,
+    rounded,
+)
 
 RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
-DECISIONS = "decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number"
-OUTCOMES = "outcomes AS o LEFT JOIN decisions AS d ON d.number = o.decision"
 BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
-SPLIT = len(format.COLUMNS["decisions"]) + 1
+Rows = dict[str, list[Any]]  # to be written, by table
 
 
 class Ledger:
@@ -40,7 +52,8 @@ class Ledger:
         self.folder, self.closed, self._write, self._pid = folder, False, write, os.getpid()
         self._path = None if folder is None else folder.absolute() / NAME
         self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
-        self._waiting: list[tuple[str, list[Any]]] = []  # in memory: until something is read
+        self._waiting: list[Rows] = []  # in memory: until something is read
+        self._writer: Writer | None = None  # of offers; None: not known what was written last
         self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
         self._unsure = True  # whether a write was cut short and the counters may be wrong
         self._folder_lock = self._database_lock = None
@@ -66,8 +79,8 @@ class Ledger:
         if empty:
             with self._transaction():
                 format.create(self._connection, format.new_id(), str(precision()), file)
-        elif found == 1:
-            self._upgrade(file)
+        elif found in (1, 2):
+            self._upgrade(found, file)
         elif found != format.FORMAT:
             raise ValueError(
                 f"it has format {found}, and this version reads up to {format.FORMAT}: "
@@ -75,11 +88,12 @@ class Ledger:
             )
         about = format.read_about(self._connection)
         self._dtype = np.dtype(about["precision"])
+        self.keeps = about.get("offers", "all")
         if self._write and file and not same_file(about["file"], file):
             self._rename(file)
         rows = [opened("ids", row) for row in self._connection.execute("SELECT * FROM ids")]
         found = format.counts(self._connection)["ids"]
-        self._names = [Name(*row[1:4]) for row in numbered("ids", rows, 0, found)]
+        self._names = [Name(*row[1:]) for row in numbered("ids", rows, 0, found)]
         if self._path is not None and self._write:
             log = f"{self._path}-wal"
             files = [str(self._path), log] if os.path.exists(log) else [str(self._path)]
@@ -99,8 +113,11 @@ class Ledger:
         if mode == "wal":
             self._database_lock = DatabaseLock(path)
 
-    def _upgrade(self, file: str) -> None:
-        """Whoever only reads upgrades a copy in memory."""
+    def _upgrade(self, found: int, file: str) -> None:
+        """Whoever only reads upgrades a copy in memory, or takes for empty what is not there."""
+        if not self._write and found == 2:
+            format.extend(self._connection, "TEMP TABLE")
+            return
         if not self._write:
             copy = sqlite3.connect(":memory:", **OPTIONS)
             self._connection.backup(copy)
@@ -164,24 +181,30 @@ class Ledger:
         """Learn from the database what it holds: a write was cut short, its fate unknown."""
         if self._write and self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        held = format.counts(self._db)
+        self._held = format.counts(self._db)
         self._recent.clear()
-        self._decisions, self._outcomes = held["decisions"], held["outcomes"]
+        self._writer = None
         self._unsure = False
+
+    def _count(self, table: str) -> int:
+        if self._unsure:
+            self._settle()
+        return self._held[table]
 
     @property
     def decisions(self) -> int:
         """How many there are."""
-        if self._unsure:
-            self._settle()
-        return self._decisions
+        return self._count("decisions")
 
     @property
     def outcomes(self) -> int:
         """How many there are."""
-        if self._unsure:
-            self._settle()
-        return self._outcomes
+        return self._count("outcomes")
+
+    @property
+    def revisions(self) -> int:
+        """How often an outcome was corrected or added to."""
+        return self._count("revisions")
 
     @property
     def id(self) -> str:
@@ -215,13 +238,20 @@ class Ledger:
         known = {name.id: end for name, end in zip(self._names, ends, strict=True)}
         return known.get(id)
 
+    def revisions_as(self, id: str) -> int:
+        """How many revisions there were when it last went by `id`."""
+        after = [name for name, before in pairwise(reversed(self._names)) if before.id == id]
+        if not after:
+            return self.revisions
+        return self.ask(f"SELECT count(*) FROM revisions WHERE time < {after[0].time!r}")
+
     @property
     def _db(self) -> sqlite3.Connection:
         if self.closed:
             raise ValueError("this ledger was closed: open it again")
         if self._waiting:
             with self._transaction():
-                for table, rows in self._waiting:
+                for table, rows in (item for new in self._waiting for item in new.items()):
                     # Ignored if there: an interrupt may have come just after they were written.
                     again = INSERT[table].replace("INSERT", "INSERT OR IGNORE", 1)
                     self._connection.executemany(again, [sealed(table, row) for row in rows])
@@ -242,31 +272,40 @@ class Ledger:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _insert(self, table: str, rows: list[Any]) -> None:
-        """To be followed by moving the counters and `_unsure = False`."""
+    def _insert(self, rows: Rows) -> None:
+        """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
+        rows = {table: new for table, new in rows.items() if new}
         if self.folder is None:
-            self._waiting.append((table, rows))
-            return
-        statement, rows = INSERT[table], [sealed(table, row) for row in rows]
+            self._waiting.append(rows)
+        else:
+            self._insert_now(
+                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items()]
+            )
+        for table, new in rows.items():
+            self._held[table] += len(new)
+
+    def _insert_now(self, statements: list[tuple[str, list[Any]]]) -> None:
         try:
-            if len(rows) == 1:
+            if len(statements) == 1 and len(statements[0][1]) == 1:
+                statement, rows = statements[0]
                 self._db.execute(statement, rows[0])  # one row is a transaction by itself
             else:
                 with self._transaction():
-                    self._connection.executemany(statement, rows)
+                    for statement, rows in statements:
+                        self._connection.executemany(statement, rows)
         except sqlite3.Error as error:
             raise self._unwritten(error) from error
         self._check_files("nothing of this call is acknowledged")
 
     def _unwritten(self, error: sqlite3.Error) -> OSError:
         """What to say when writing failed; when only the sync failed, it may be on disk."""
-        held = (self._decisions, self._outcomes)
+        held = self._held
         try:
             with self._transaction():  # takes the place in the log of what was not synced
                 format.record_counts(self._connection)
             self._settle()
-            certain = held == (self._decisions, self._outcomes)
+            certain = held == self._held
         except sqlite3.Error:  # it failed before the page that makes the others count
             certain = error.sqlite_errorname.startswith(BEFORE_THE_END)
         return OSError(
@@ -281,11 +320,48 @@ class Ledger:
             row = self._db.execute("SELECT * FROM agents ORDER BY number DESC LIMIT 1").fetchone()
             return None if row is None else json.loads(opened("agents", row)[3])
 
-    def describe(self, description: Any) -> None:
-        """From the next decision on, this is the configuration."""
-        first, number = self.decisions, format.counts(self._db)["agents"]
-        self._insert("agents", [(number, first, time.time(), json.dumps(description))])
+    def describe(self, description: Any, promoted: str | None = None) -> None:
+        """From the next decision on, this is the configuration; that of a former shadow, if any."""
+        first, number, now = self.decisions, self._count("agents"), time.time()
+        ended = [] if promoted is None else [(self._count("shadows"), promoted, first, now, None)]
+        agents = [(number, first, now, json.dumps(description))]
+        self._insert({"agents": agents, "shadows": ended})
         self._unsure = False
+
+    def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
+        """(number, name, first decision, description or None) of every shadow, in order."""
+        with self._explained("cannot read the ledger"):
+            rows = (opened("shadows", row) for row in self._db.execute("SELECT * FROM shadows"))
+            for row in numbered("shadows", rows, 0, self._count("shadows")):
+                number, name, first, _, text = row
+                yield number, name, first, None if text is None else json.loads(text)
+
+    @property
+    def next_shadow(self) -> int:
+        """The number that the next shadow has."""
+        return self._count("shadows")
+
+    def add_shadow(self, name: str, description: Any) -> None:
+        """From the next decision on there is a shadow of this name, or none for None."""
+        text = None if description is None else json.dumps(description)
+        row = (self._count("shadows"), name, self.decisions, time.time(), text)
+        self._insert({"shadows": [row]})
+        self._unsure = False
+
+    def opinions(self, shadow: int) -> Iterator[Opinion]:
+        """What a shadow would have done."""
+        with self._explained("cannot read the ledger"):
+            rows = (opened("opinions", row) for row in self._db.execute("SELECT * FROM opinions"))
+            for row in numbered("opinions", rows, 0, self._count("opinions")):
+                if row[2] == shadow:
+                    yield Opinion(*row[1:])
+
+    def keep(self, offers: str) -> None:
+        """From now on, what is to be kept of an offer: all of it, or only what was chosen."""
+        if offers != self.keeps:
+            with self._explained("cannot write to the ledger"):
+                self._db.execute(format.SET, sealed("about", ("offers", offers)))
+            self.keeps = offers
 
     @property
     def dtype(self) -> np.dtype:
@@ -298,32 +374,73 @@ class Ledger:
         first = self.decision(0)
         return None if first is None else len(first.features)
 
-    def add_decisions(self, rows: list[Decided]) -> None:
-        """Record decisions, numbered on from those there are."""
+    def add_decisions(
+        self,
+        rows: list[Decided],
+        opinions: Sequence[Opinion] = (),
+        outcomes: Sequence[Observed] = (),
+    ) -> None:
+        """Record decisions, numbered on from those there are, what shadows said of them, and what
+        came of them where that is known already."""
         if not rows:
             return
         if rows[0].number != self.decisions:
             raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
         rows = [rounded(row, self._dtype) for row in rows]
-        self._insert("decisions", [decision_row(row) for row in rows])
-        self._decisions += len(rows)
-        for row in rows:
-            self._recent[row.number] = row
+        new: Rows = {"decisions": [decision_row(row) for row in rows]}
+        first = self._count("opinions")
+        new["opinions"] = [(n, *opinion) for n, opinion in enumerate(opinions, start=first)]
+        new["imports"] = self._imported(rows)
+        now, after = time.time(), self.outcomes + 1
+        new["outcomes"] = [outcome_row(n, now, y) for n, y in enumerate(outcomes, start=after)]
+        writer, self._unsure = self._offers_writer(), True  # it remembers what is not there yet
+        kept = [writer.row(row.number, row.offer) for row in rows if not row.foreign]
+        new["offers"] = [row for row in kept if row is not None]
+        self._insert(new)
+        for row in rows if not outcomes else ():
+            self._recent[row.number] = row if row.offer is None else row._replace(offer=None)
         while len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
         self._unsure = False
 
-    def add_outcomes(self, rows: list[Observed]) -> None:
-        """Record outcomes in the order they are learned."""
-        if not rows:
+    def _imported(self, rows: list[Decided]) -> list[tuple[Any, ...]]:
+        """Rows are all from elsewhere, or none is."""
+        if not rows[0].foreign:
+            return []
+        return [(self._count("imports"), rows[0].number, len(rows), time.time())]
+
+    def _offers_writer(self) -> Writer:
+        if self._writer is None:
+            last = "SELECT * FROM offers ORDER BY decision DESC LIMIT ?"
+            with self._explained("cannot read the ledger"):
+                rows = self._db.execute(last, (OFFERS // 16,)).fetchall()[::-1]
+                kept = [opened("offers", row) for row in rows]
+                self._writer = Writer(kept, self.width, self._dtype)
+        return self._writer
+
+    def add_outcomes(self, rows: list[Observed], revised: Sequence[Revised] = ()) -> None:
+        """Record outcomes in the order they are learned, and those that take another's place."""
+        if not rows and not revised:
             return
-        after, now = self.outcomes, time.time()
-        values = [outcome_row(n, now, row) for n, row in enumerate(rows, start=after + 1)]
-        self._insert("outcomes", values)
-        self._outcomes += len(values)
+        now, after = time.time(), self.outcomes
+        new: Rows = {
+            "outcomes": [outcome_row(n, now, row) for n, row in enumerate(rows, start=after + 1)]
+        }
+        first = self.revisions + 1
+        new["revisions"] = [
+            revision_row(n, len(self.revised(row.decision)) + 1, now, row)
+            for n, row in enumerate(revised, start=first)
+        ]
+        self._insert(new)
         for row in rows:
             self._recent.pop(row.decision, None)
         self._unsure = False
+
+    @property
+    def _history(self) -> History:
+        if self._unsure:
+            self._settle()
+        return History(self._db, self._dtype, self._held)
 
     def decision(self, number: int) -> Decided | None:
         if self._unsure:
@@ -331,74 +448,57 @@ class Ledger:
         if number in self._recent:
             return self._recent[number]
         with self._explained("cannot read the ledger"):
-            return next((row for _, row in self._rows(DECISIONS, "d.number = ?", number)), None)
+            return self._history.decision(number)
 
     def pending(self, before: float) -> list[int]:
         """Decisions made by the time `before` whose outcome has not come, oldest first."""
-        query = f"SELECT d.number, d.time FROM {DECISIONS} WHERE o.sequence IS NULL ORDER BY 1"
         with self._explained("cannot read the ledger"):
-            rows = self._db.execute(query).fetchall()
-            if len(rows) != self.decisions - self.outcomes:
-                raise Damaged("its index of outcomes does not fit them")
-        return [number for number, at in rows if at <= before]
+            return [number for number, at in self._history.pending() if at <= before]
 
     def learned(self, after: int) -> Iterator[Decided]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
         with self._explained("cannot read the ledger"):
-            rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after)
-            for _, row in numbered("outcomes", rows, after + 1, self.outcomes - after):
-                yield row
+            yield from self._history.learned(after)
+
+    def revised(self, decision: int) -> list[tuple[Any, str | None]]:
+        """(what was added, by what reference) for every revision of a decision's outcome."""
+        with self._explained("cannot read the ledger"):
+            return self._history.revisions(decision) if self.revisions else []
+
+    def first_revised(self, after: int) -> int | None:
+        """The earliest outcome that any but the first `after` revisions changed."""
+        with self._explained("cannot read the ledger"):
+            return self._history.first_revised(after)
 
     def latest(self, count: int) -> Iterator[Decided]:
         """The last `count` decisions."""
-        first = max(0, self.decisions - count)
         with self._explained("cannot read the ledger"):
-            rows = self._rows(DECISIONS, "d.number >= ? ORDER BY d.number", first)
-            for _, row in numbered("decisions", rows, first, self.decisions - first):
-                yield row
+            yield from self._history.between(max(0, self.decisions - count), self.decisions)
 
-    def all(self) -> Iterator[Decided]:
-        """Every decision."""
-        learned = 0
-        for row in self.latest(self.decisions):
-            learned += row.learned is not None
-            yield row
+    def between(self, first: int, last: int) -> Iterator[Decided]:
+        """The decisions first, ..., last - 1, with what was on offer."""
         with self._explained("cannot read the ledger"):
-            if learned != self.outcomes:
-                raise Damaged("its index of outcomes does not fit them")
+            yield from self._history.between(first, min(last, self.decisions), offers=True)
+
+    def all(self, offers: bool = False) -> Iterator[Decided]:
+        """Every decision, with what was on offer if that is wanted."""
+        with self._explained("cannot read the ledger"):
+            yield from self._history.all(offers)
 
     def ask(self, query: str) -> Any:
         """The one value a query gives."""
         with self._explained("cannot read the ledger"):
             return self._db.execute(query).fetchone()[0]
 
-    def _rows(self, tables: str, condition: str, value: int) -> Iterator[tuple[int, Decided]]:
-        """Rows with the number they have in the first of the tables, which is the whole one."""
-        query = f"SELECT d.*, o.* FROM {tables} WHERE {condition}"
-        for row in self._db.execute(query, (value,)):
-            decision, outcome = row[:SPLIT], row[SPLIT:]
-            if decision[0] is None:
-                raise Damaged(f"row {outcome[1]} of the table decisions is missing")
-            known = None if outcome[0] is None else opened("outcomes", outcome)
-            number = decision[0] if tables == DECISIONS else outcome[0]
-            yield number, from_rows(opened("decisions", decision), known, self._dtype)
+    def ask_all(self, query: str) -> list[Any]:
+        """All rows a query gives."""
+        with self._explained("cannot read the ledger"):
+            return self._db.execute(query).fetchall()
 
-    def table(self) -> dict[str, list[Any]]:
-        """Every decision as a row, in columns that `pandas.DataFrame` and Parquet take as is."""
-        rows = list(self.all())
-        return {
-            "id": [self.decision_id(row.number) for row in rows],
-            "time": [row.time for row in rows],
-            "index": [row.chosen for row in rows],
-            "action": [row.action for row in rows],
-            "probability": [float(row.probabilities[row.chosen]) for row in rows],
-            "probabilities": [row.probabilities.tolist() for row in rows],
-            "features": [row.features.tolist() for row in rows],
-            "outcome": [row.outcome for row in rows],
-            "reward": [row.reward for row in rows],
-            "learned": [row.learned for row in rows],
-            "expired": [row.expired for row in rows],
-        }
+    def table(self, rows: range | None = None) -> dict[str, list[Any]]:
+        """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""
+        found = self.all(offers=True) if rows is None else self.between(rows.start, rows.stop)
+        return columns(found, self.decision_id)
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Everything recorded so far into the new folder `path`: all of it there, or nothing."""

@@ -14,11 +14,13 @@ from .tables import Columns, Labels, dense, frame_names, is_frame, one, records,
 
 
 class Offer(NamedTuple):
-    """Features (K, d), or one row that all K actions share; names, if any; what may be chosen."""
+    """Features (K, d), or one row that all K actions share; names, if any; what may be chosen; and
+    how many numbers at the start of a row say something of the context."""
 
     table: np.ndarray
     names: Sequence[Any] | None
     mask: np.ndarray
+    context: int = 0
 
 
 class Offers:
@@ -52,25 +54,25 @@ class Offers:
     def _positions(self) -> dict[Any, int]:
         return {name: i for i, name in enumerate(self.names or ())}
 
-    def read(self, features: Any, context: Any, available: Any, width: int | None) -> Offer:
-        """The offer in rows of `width` numbers, if that is known yet."""
+    def read(self, features: Any, around: Any, available: Any, width: int | None) -> Offer:
+        """The offer in a context, in rows of `width` numbers, if that is known yet."""
         columns = self.columns
         if features is not None:
-            table, names, columns = self._described(features, context)
+            table, names, columns = self._described(features, around)
             if self.arms is not None:
                 table, names = self._in_order(table, names), self.names
             if self.arms not in (None, len(table)):
                 raise ValueError(f"the agent has {self.arms} actions, got {len(table)}")
-            rows = len(table)
+            rows, context = len(table), 0 if columns is None else columns.around
         elif self.arms is not None:
-            table, columns = self._shared(context, width)
-            names, rows = self.names, self.arms
+            table, columns = self._shared(around, width)
+            names, rows, context = self.names, self.arms, table.shape[1]
         else:
             raise ValueError("give the features of the actions on offer, one row per action")
         fixed = self._settled(columns)
         if width not in (None, table.shape[1]):
             raise ValueError(f"this bandit's actions have {width} features, got {table.shape[1]}")
-        offer = Offer(table, names, mask(available, names, rows))
+        offer = Offer(table, names, mask(available, names, rows), context)
         self.columns = fixed
         return offer
 
@@ -88,6 +90,43 @@ class Offers:
         around, labels = self._around(context, alone=False)
         table = np.concatenate([around.repeat(len(table), 0), table], axis=1)
         return table, names, Columns(labels, action)
+
+    def rows(self, features: Any, contexts: Any) -> np.ndarray:
+        """Rows (n, d) of n actions that were chosen, each in a context of its own: descriptions or
+        rows of numbers, one per action, of what is said of either."""
+        several = features if features is not None else contexts
+        if several is None:
+            raise ValueError("give the features of the actions, or their contexts")
+        if self.hasher is not None:
+            return self._hashed(features, contexts)
+        if self.arms is not None and contexts is None and not (self.columns and self.columns[1]):
+            features, contexts = None, features  # a fixed set of actions is told apart by itself
+        alone, parts = features is None or contexts is None, []
+        around: Labels = 0
+        action: Labels = 0
+        if contexts is not None:
+            known = self._known("context", alone)
+            part, around = dense("context", contexts, None, self.missing, known)
+            parts.append(part)
+        if features is not None:
+            known = self._known("action", alone)
+            part, action = dense("features", features, None, self.missing, known)
+            parts.append(part)
+        fixed = self._settled(Columns(around, action))
+        table = np.concatenate(parts, axis=1)
+        self.columns = fixed
+        return table
+
+    def _hashed(self, features: Any, contexts: Any) -> np.ndarray:
+        assert self.hasher is not None
+        if self.arms is not None and contexts is None:
+            features, contexts = None, features
+        count = len(features if features is not None else contexts)
+        each = [None] * count if features is None else [one(row) for row in features]
+        around = [None] * count if contexts is None else [one(row) for row in contexts]
+        pairs = zip(each, around, strict=True)
+        table = [self.hasher([action], context)[0] for action, context in pairs]
+        return numbers("features", np.array(table))
 
     def _known(self, side: str, alone: bool) -> Labels | None:
         """The columns of one side of a row, as far as they are known; `alone` it is all of it."""

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .offered import Offered
+
 
 class Decided(NamedTuple):
     """A decision as the ledger holds it, with its outcome if that has come."""
@@ -21,6 +23,17 @@ class Decided(NamedTuple):
     reward: float | None = None
     learned: float | None = None
     expired: bool = False
+    first: Any = None  # the outcome before it was revised
+    revised: float | None = None
+    foreign: bool = False  # made elsewhere: only the chosen action's probability is known, if any
+    offer: Offered | None = None
+
+    @property
+    def probability(self) -> float | None:
+        """How likely it was to choose what was chosen."""
+        if not self.foreign:
+            return float(self.probabilities[self.chosen])
+        return float(self.probabilities[0]) if len(self.probabilities) else None
 
 
 class Observed(NamedTuple):
@@ -32,12 +45,33 @@ class Observed(NamedTuple):
     expired: bool = False
 
 
+class Revised(NamedTuple):
+    """An outcome that takes the place of another, to be recorded; the sum, where it was added."""
+
+    decision: int
+    outcome: Any
+    reward: float | None
+    added: Any = None
+    ref: str | None = None
+
+
+class Opinion(NamedTuple):
+    """What a shadow would have done in a decision."""
+
+    decision: int
+    shadow: int
+    chosen: int
+    probability: float  # of what was really chosen
+    propensity: float  # which that really had
+
+
 class Name(NamedTuple):
     """The id that decisions go by after the first `decisions`, until the next."""
 
     id: str
     decisions: int
     outcomes: int
+    time: float
 
 
 def rounded(row: Decided, dtype: np.dtype) -> Decided:
@@ -56,12 +90,27 @@ def decision_row(row: Decided) -> tuple[Any, ...]:
 
 
 def outcome_row(sequence: int, time: float, row: Observed) -> tuple[Any, ...]:
-    """SQLite would not give back a reward that is not a number, nor the sign of zero."""
-    reward = None if row.reward is None or isnan(row.reward) else float(row.reward) + 0.0
-    return (sequence, row.decision, time, json.dumps(row.outcome), reward, int(row.expired))
+    about = (json.dumps(row.outcome), _number(row.reward), int(row.expired))
+    return (sequence, row.decision, time, *about)
 
 
-def from_rows(decision: Sequence[Any], outcome: Sequence[Any] | None, dtype: np.dtype) -> Decided:
+def revision_row(number: int, nth: int, time: float, row: Revised) -> tuple[Any, ...]:
+    added = None if row.added is None else json.dumps(row.added)
+    about = (json.dumps(row.outcome), _number(row.reward))
+    return (number, row.decision, nth, time, added, row.ref, *about)
+
+
+def _number(reward: float | None) -> float | None:
+    """SQLite would not give back one that is not a number, nor the sign of zero."""
+    return None if reward is None or isnan(reward) else float(reward) + 0.0
+
+
+def from_rows(
+    decision: Sequence[Any],
+    outcome: Sequence[Any] | None,
+    revision: Sequence[Any] | None,
+    dtype: np.dtype,
+) -> Decided:
     number, at, chosen, action, features, shares = decision
     row = Decided(
         number,
@@ -74,5 +123,11 @@ def from_rows(decision: Sequence[Any], outcome: Sequence[Any] | None, dtype: np.
     if outcome is None:
         return row
     _, _, learned, text, reward, expired = outcome
-    known = (json.loads(text), reward, learned, bool(expired))
-    return Decided(*row[:6], *known)
+    first = json.loads(text)
+    if revision is None:
+        return Decided(*row[:6], first, reward, learned, bool(expired), first)
+    _, _, nth, revised, added, _, text, reward = revision
+    now = json.loads(text)
+    begun = nth == 1 and added is not None and now == first  # the first of what adds up
+    at = None if begun else revised
+    return Decided(*row[:6], now, reward, learned, bool(expired) and begun, first, at)

@@ -30,7 +30,7 @@ class Scale(NamedTuple):
 
     Evidence and scale agree at all times: the scale is taken from the first 1, 2, 4, ..., 1024
     outcomes when there are so many, all outcomes so far are then learned anew in the new units
-    (see `Bandit._sync`), and in between it does not change. Only a feature that counted as zero in
+    (see `Mind.sync`), and in between it does not change. Only a feature that counted as zero in
     every outcome so far, of size 0, takes the size of its first other value: no evidence involves
     it. The scale is thus a function of the learned outcomes in their order, like all of the state.
     """

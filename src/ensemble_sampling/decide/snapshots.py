@@ -27,6 +27,7 @@ class Snapshot(NamedTuple):
     sequence: int
     description: Any
     diverged: int
+    revisions: int = 0  # of outcomes, which it knows
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:
@@ -37,6 +38,7 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
         "sequence": str(snapshot.sequence),
         "description": json.dumps(snapshot.description),
         "diverged": str(snapshot.diverged),
+        "revisions": str(snapshot.revisions),
     }
     content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
     write_atomically(path, lambda file: file.write(content))
@@ -62,6 +64,12 @@ def load_snapshot(path: Path, like: Any, ledger: Ledger, description: Any) -> Sn
             f"the snapshot {path} knows {sequence} outcomes, the ledger beside it only {known}: "
             "restore the ledger, or delete the snapshot"
         )
+    revisions, known = int(about.get("revisions", 0)), ledger.revisions_as(about["ledger"])
+    if revisions > known:
+        raise ValueError(
+            f"the snapshot {path} knows {revisions} revised outcomes, the ledger beside it only "
+            f"{known}: restore the ledger, or delete the snapshot"
+        )
     if sequence == 0:  # nothing learned, and perhaps before the number of features was known
         return None
     recorded = json.loads(about["description"])
@@ -71,7 +79,7 @@ def load_snapshot(path: Path, like: Any, ledger: Ledger, description: Any) -> Sn
         return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    return Snapshot(state, about["ledger"], sequence, recorded, int(about["diverged"]))
+    return Snapshot(state, about["ledger"], sequence, recorded, int(about["diverged"]), revisions)
 
 
 def _passed_over(why: str) -> None:

@@ -11,10 +11,15 @@ import numpy as np
 
 from . import words
 from .ledger import Decided, Ledger
+from .shadows import Compared, compare
 from .snapshots import SNAPSHOT, snapshot_diverged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+REVISED = "EXISTS (SELECT 1 FROM revisions WHERE decision = o.decision)"
+NOW = "(SELECT reward FROM revisions WHERE decision = o.decision ORDER BY nth DESC LIMIT 1)"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Summary:
     waiting: the age in seconds of the oldest decision without an outcome.
     diverged: how often a member had to be put back to its start.
     warnings: what its user should know, see `words`.
+    revised: outcomes that were corrected or added to; those count as they are now.
+    shadows: how candidates beside the agent in charge would have done.
     """
 
     decisions: int
@@ -38,19 +45,23 @@ class Summary:
     diverged: int
     recent: int
     warnings: tuple[str, ...] = ()
+    revised: int = 0
+    shadows: tuple[Compared, ...] = ()
 
     def __str__(self) -> str:
         age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
+        revised = f", {self.revised} revised" if self.revised else ""
         return "\n".join(
             [
                 f"decisions  {self.decisions}",
-                f"outcomes   {self.outcomes}, of which {self.expired} expired",
+                f"outcomes   {self.outcomes}, of which {self.expired} expired{revised}",
                 f"pending    {self.pending}{age}",
                 f"reward     {_shown(self.reward)}, over the last {self.recent} outcomes "
                 f"{_shown(self.recent_reward)}",
                 f"agreement  {_shown(self.agreement)} over the last {self.recent} decisions "
                 "(1: members all choose alike)",
                 f"diverged   {self.diverged} times",
+                *(f"shadow     {shadow}" for shadow in self.shadows),
                 *(f"warning    {word}" for word in self.warnings),
             ]
         )
@@ -68,22 +79,26 @@ def summarize(
         "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
         "WHERE sequence IS NULL"
     )
-    agreement = [_agreement(row) for row in ledger.latest(recent)]
+    agreement = [_agreement(row) for row in ledger.latest(recent) if not row.foreign]
     last = ledger.learned(after=max(0, ledger.outcomes - recent))
     rewards = [row.reward for row in last if row.reward is not None]
     first = ledger.ask(oldest)
     return Summary(
         decisions=ledger.decisions,
         outcomes=ledger.outcomes,
-        expired=ledger.ask("SELECT count(*) FROM outcomes WHERE expired"),
+        expired=ledger.ask(f"SELECT count(*) FROM outcomes AS o WHERE expired AND NOT {REVISED}"),
         pending=ledger.decisions - ledger.outcomes,
         waiting=None if first is None else max(0.0, time.time() - first),
-        reward=ledger.ask("SELECT avg(reward) FROM outcomes"),
+        reward=ledger.ask(
+            f"SELECT avg(CASE WHEN {REVISED} THEN {NOW} ELSE reward END) FROM outcomes AS o"
+        ),
         recent_reward=float(np.mean(rewards)) if rewards else None,
         agreement=float(np.mean(agreement)) if agreement else None,
         diverged=diverged,
         recent=recent,
         warnings=warnings,
+        shadows=compare(ledger),
+        revised=ledger.ask("SELECT count(DISTINCT decision) FROM revisions"),
     )
 
 
@@ -100,7 +115,7 @@ def draw(ledger: Ledger, window: int = 100) -> "Figure":
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.subplots(3, sharex=True)
     known = [(row.number, row.reward) for row in rows if row.reward is not None]
-    agreement = [(row.number, _agreement(row)) for row in rows]
+    agreement = [(row.number, _agreement(row)) for row in rows if not row.foreign]
     for axis, points, label in zip(axes, (known, agreement), ("reward", "agreement"), strict=False):
         if points:
             number, value = np.array(points).T

@@ -37,6 +37,11 @@ class Columns(NamedTuple):
         return tuple(name for side in sides if isinstance(side, tuple) for name in side)
 
     @property
+    def around(self) -> int:
+        """How many columns are those of the context."""
+        return self.context if isinstance(self.context, int) else len(self.context)
+
+    @property
     def description(self) -> dict[str, Any]:
         """For the ledger."""
         return {} if self.plain else {"columns": [_listed(self.context), _listed(self.action)]}

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ..core import Key
 
@@ -18,6 +19,20 @@ class _Draw(eqx.Module):
 
     def __call__(self, key: Key) -> Any:
         return self.function(key)
+
+
+class Frozen(eqx.Module):
+    """`scale` times a module whose arrays of floats are drawn like any other's, never learned."""
+
+    module: Any
+    scale: Array
+
+    def __call__(self, x: Array) -> Array:
+        return self.scale * self.module(x)
+
+
+def _is_frozen(part: Any) -> bool:
+    return isinstance(part, Frozen)
 
 
 def configured(make: Any) -> Any:
@@ -57,13 +72,26 @@ def check(make: Any, dim: int, wanted: tuple[int, ...]) -> None:
 
 
 def parts(module: Any) -> tuple[Any, Any]:
-    """(what of a module is learned: its arrays of floats, its other arrays)."""
-    return eqx.partition(
-        eqx.filter(jax.tree.map(_as_jax, module), eqx.is_array), eqx.is_inexact_array
+    """(what of a module is learned: its arrays of floats that are not `Frozen`, its others)."""
+    arrays = eqx.filter(jax.tree.map(as_jax, module), eqx.is_array)
+    learned = jax.tree.map(
+        lambda part: not _is_frozen(part) and eqx.is_inexact_array(part), arrays, is_leaf=_is_frozen
     )
+    return eqx.partition(arrays, learned)
 
 
-def _as_jax(leaf: Any) -> Any:
+def spread(arrays: Any, factor: Array | float) -> Any:
+    """What is learned times `factor`, and the outputs of what is frozen."""
+
+    def spread_one(part: Any) -> Any:
+        if isinstance(part, Frozen):
+            return Frozen(part.module, factor * part.scale) if part.scale is not None else part
+        return factor * part if eqx.is_inexact_array(part) else part
+
+    return jax.tree.map(spread_one, arrays, is_leaf=_is_frozen)
+
+
+def as_jax(leaf: Any) -> Any:
     return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
@@ -78,11 +106,13 @@ def _is_parameter(leaf: Any) -> bool:
 def widths(make: Any) -> Any:
     """The prior's standard deviation of each array that is learned, as `make` draws it.
 
-    From 32 draws, the same for all members. An array that is always zero at first has 1.
+    From 32 draws, the same for all members. An array that is always zero at first has 1. A `make`
+    that starts elsewhere than at a draw from its prior has a method `wide` that makes the draw.
     """
+    draw = getattr(make, "wide", make)
 
     def squares(key: Key) -> Any:
-        return jax.tree.map(lambda w: jnp.mean(w**2), parts(make(key))[0])
+        return jax.tree.map(lambda w: jnp.mean(w**2), parts(draw(key))[0])
 
     drawn = jax.lax.map(squares, jax.random.split(jax.random.key(0), 32))
     return jax.tree.map(lambda w: jnp.where(w.any(), jnp.sqrt(w.mean()), 1.0), drawn)

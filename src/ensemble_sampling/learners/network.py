@@ -42,6 +42,17 @@ class Member(NamedTuple):
         return jax.tree.map(lambda now, then: jnp.where(self.healthy, now, then), *self[:2])
 
 
+class Batch(NamedTuple):
+    """What a step learns from."""
+
+    rows: Array  # of the history
+    use: Array | None  # how much each counts; None: all the same
+    keys: Key | None  # of their dropout masks, or of the models averaged over
+
+
+Step = Callable[[Array, History, Member, Batch], Member]
+"""(number of the step, history, member, batch) -> the member after it."""
+
 SHARE = 0.2
 """Of the learned noise, how much members see: with all of it they explore for longer than pays."""
 
@@ -63,7 +74,9 @@ class Network(eqx.Module):
     `optimizer=optax.sgd`, the same `prior_std` as `make`, and the world's `noise_std`.
 
     make: key -> Equinox module taking features (dim,) to an output like the outcome. Its arrays of
-        floats are learned; other arrays stay as drawn, everything else is the same for all draws.
+        floats are learned; other arrays and `Frozen` parts stay as drawn, everything else is the
+        same for all draws. With an attribute `pull` of 0 members are pulled to zero, not to their
+        draw; with a method `penalty(parameters, widths)` they have that in place of the pull.
     capacity: how many observations are kept; what happens beyond is `history`'s business.
     noise_std: of the outcomes' noise. By default it is learned from how far off the member was,
         and the network itself has no units: features have their running mean taken off and are
@@ -73,6 +86,8 @@ class Network(eqx.Module):
     learning_rate, optimizer: `optimizer(learning_rate)` makes the steps; Adam's do not depend on
         the size of the loss.
     outcomes, reward: for outcome vectors, their width and the known reward R(y).
+    indices: for a module with many models in it, `module.at(index)` with `module.index(key)` a
+        random one: how many of them a step averages over. Called as it is, it is the mean model.
     arms: for a network from a common context to one output per action (arms,), of which only
         the chosen one learns; `predict` then reads the first row of the features.
     """
@@ -93,6 +108,7 @@ class Network(eqx.Module):
     arms: int | None = eqx.field(static=True)
     dropout: float | None
     readout: Readout = eqx.field(static=True)
+    indices: int | None = eqx.field(static=True)
     weights_shared = False
 
     def __init__(
@@ -114,6 +130,7 @@ class Network(eqx.Module):
         arms: int | None = None,
         dropout: float | None = None,
         readout: Readout = true_gradient,
+        indices: int | None = None,
     ):
         self.make = modules.configured(make)
         self.dim = checks.size("dim", dim)
@@ -143,11 +160,19 @@ class Network(eqx.Module):
         if not callable(readout):
             raise TypeError(f"readout must be a function such as true_gradient, got {readout!r}")
         self.readout = readout
+        self.indices = None if indices is None else checks.size("indices", indices)
         modules.check(make, self.dim, self._outcome_shape if arms is None else (arms,))
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
         return () if self.outcomes is None else (self.outcomes,)
+
+    @property
+    def _index_shape(self) -> tuple[int, ...]:
+        if self.indices is None:
+            return ()
+        key = jax.random.key(0)
+        return eqx.filter_eval_shape(lambda: self.make(key).index(key)).shape
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what cannot be learned: another shape, or what the loss has no likelihood for."""
@@ -161,10 +186,8 @@ class Network(eqx.Module):
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[History, Member]:
-        learned, fixed = modules.parts(self.make(key))
-        return self._start(
-            jax.tree.map(lambda w: spread * w, learned), fixed, 1.0, noise or Noise()
-        )
+        learned, fixed = (modules.spread(part, spread) for part in modules.parts(self.make(key)))
+        return self._start(learned, fixed, getattr(self.make, "pull", 1.0), noise or Noise())
 
     def center(self, key: Key) -> tuple[History, Member]:
         learned, fixed = modules.parts(getattr(self.make, "center", self.make)(key))
@@ -174,7 +197,7 @@ class Network(eqx.Module):
         self, parameters: Any, fixed: Any, pull: float, noise: Noise
     ) -> tuple[History, Member]:
         room = (self.capacity, *self._outcome_shape)
-        shift = None if noise.shift is None else jnp.zeros(room)
+        shift = None if noise.shift is None else jnp.zeros((room[0], *self._index_shape, *room[1:]))
         weight = None if noise.weight is None else jnp.ones(self.capacity)
         index = None if self.arms is None else jnp.zeros(self.capacity, jnp.int32)
         zero = jnp.zeros((), jnp.int32)
@@ -195,10 +218,18 @@ class Network(eqx.Module):
         )
 
     def _outputs(
-        self, shared: History, member: Member, parameters: Any, features: Array, keys: Any
+        self,
+        shared: History,
+        member: Member,
+        parameters: Any,
+        features: Array,
+        keys: Any,
+        index: Any = None,
     ) -> Array:
         """The outputs for rows of features, masked where keys are given, as the loss takes them."""
         module, inputs = modules.whole(self.make, parameters, member.fixed), shared.inputs(features)
+        if index is not None:
+            module = module.at(index)
         if keys is None:
             outputs = jax.vmap(module)(inputs)
         elif hasattr(module, "masked"):
@@ -220,11 +251,21 @@ class Network(eqx.Module):
         """Expected rewards with a fresh dropout mask for every key."""
         return self._rewards(shared, member, features, keys)
 
-    def _rewards(self, shared: History, member: Member, features: Array, keys: Any) -> Array:
+    def index(self, key: Key, member: Member) -> Any:
+        """A random one of the models in a module with `indices`."""
+        return modules.whole(self.make, member.model, member.fixed).index(key)
+
+    def predict_at(self, shared: History, member: Member, index: Any, features: Array) -> Array:
+        """Expected rewards under one of the models in a module with `indices`."""
+        return self._rewards(shared, member, features, None, index)
+
+    def _rewards(
+        self, shared: History, member: Member, features: Array, keys: Any, index: Any = None
+    ) -> Array:
         checks.features(features, self.dim, self.arms)
         if self.arms is not None:
             features, keys = features[:1], None if keys is None else keys[:1]
-        outputs = self._outputs(shared, member, member.living, features, keys)
+        outputs = self._outputs(shared, member, member.living, features, keys, index)
         if self.reward is not None:
             return self.loss.expected(self.reward, outputs, self._noise_std(shared, member))
         return self.loss.mean(outputs if self.arms is None else outputs[0])
@@ -243,6 +284,19 @@ class Network(eqx.Module):
         outcome: Array,
         noise: Noise,
     ) -> tuple[History, Member]:
+        return self.follow(key, shared, member, action, outcome, noise, self._step)
+
+    def follow(
+        self,
+        key: Key,
+        shared: History,
+        member: Member,
+        action: Action,
+        outcome: Array,
+        noise: Noise,
+        step: Step,
+    ) -> tuple[History, Member]:
+        """`observe`, with steps of one's own."""
         self._check(member, action, outcome, noise)
         slot_key, batch_key, mask_key = jax.random.split(key, 3)
         member = self._surprised(mask_key, shared, member, action, outcome)
@@ -254,15 +308,17 @@ class Network(eqx.Module):
         )
         rows, use = self._batches(batch_key, history.held)
 
-        def step(member: Member, numbered: tuple[Array, Array]) -> tuple[Member, None]:
-            rows, i = numbered
+        def numbered(member: Member, at: tuple[Array, Array]) -> tuple[Member, None]:
+            rows, i = at
             keys = None
-            if self.dropout is not None:
-                keys = jax.random.split(jax.random.fold_in(mask_key, i), rows.shape[0])
-            return self._step(history, member, rows, use, keys), None
+            if self.dropout is not None or self.indices is not None:
+                # A mask for every row, or a few models for all of them.
+                each = rows.shape[0] if self.indices is None else self.indices
+                keys = jax.random.split(jax.random.fold_in(mask_key, i), each)
+            return step(i, history, member, Batch(rows, use, keys)), None
 
         unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, its copies compilation
-        member, _ = jax.lax.scan(step, member, (rows, jnp.arange(self.steps)), unroll=unroll)
+        member, _ = jax.lax.scan(numbered, member, (rows, jnp.arange(self.steps)), unroll=unroll)
         return history, self._examine(member)
 
     def _check(self, member: Member, action: Action, outcome: Array, noise: Noise) -> None:
@@ -301,19 +357,20 @@ class Network(eqx.Module):
         # Uniform to held / 2^32, at half randint's cost.
         return bits % held.astype(jnp.uint32), None
 
-    def _step(
-        self,
-        history: History,
-        member: Member,
-        rows: Array,
-        use: Array | None,
-        keys: Key | None,
-    ) -> Member:
-        """One gradient step on the batch `rows` of the history, weighed by `use`."""
-        gradient = jax.grad(self._misfit)(member.model, history, member, rows, use, keys)
-        gradient = self._pulled(gradient, member, history.held)
+    def _step(self, i: Array, history: History, member: Member, batch: Batch) -> Member:
+        """One gradient step on a batch of the history."""
+        gradient = self.gradient(history, member, batch)
         optimizer = self.optimizer(self.learning_rate)
-        updates, state = optimizer.update(gradient, member.optimizer, member.model)
+        return self.moved(member, *optimizer.update(gradient, member.optimizer, member.model))
+
+    def gradient(self, history: History, member: Member, batch: Batch) -> Any:
+        """Of what is minimised (see above), in units of the prior where `make` has one."""
+        gradient = jax.grad(self._misfit)(member.model, history, member, batch)
+        return self._pulled(gradient, member, history.held)
+
+    def moved(self, member: Member, updates: Any, state: Any) -> Member:
+        """The member after updates in the units of `gradient`, its optimizer in a new state."""
+        optimizer = self.optimizer(self.learning_rate)
         if member.widths is not None:
             updates = jax.tree.map(jnp.multiply, updates, member.widths)
 
@@ -328,6 +385,10 @@ class Network(eqx.Module):
 
     def _pulled(self, gradient: Any, member: Member, held: Array) -> Any:
         """The gradient with the pull to the start, in units of the prior where `make` has one."""
+        if hasattr(self.make, "penalty"):
+            penalty = jax.grad(self.make.penalty)(member.model, member.widths)  # pyright: ignore[reportFunctionMemberAccess]
+            total = jax.tree.map(lambda g, p: g + p / held, gradient, penalty)
+            return jax.tree.map(jnp.multiply, total, member.widths)
         # Written out: it is one fused pass over the weights this way.
         if (prior_std := self.prior_std) is not None:
             return jax.tree.map(
@@ -344,22 +405,28 @@ class Network(eqx.Module):
             member.widths,
         )
 
-    def _misfit(
-        self,
-        model: Any,
-        history: History,
-        member: Member,
-        rows: Array,
-        use: Array | None,
-        keys: Key | None,
-    ) -> Array:
+    def _misfit(self, model: Any, history: History, member: Member, batch: Batch) -> Array:
         """The mean loss over a batch, as the member sees the outcomes."""
+        if self.indices is None:
+            return self._misfit_at(None, model, history, member, batch)
+        index = jax.vmap(lambda key: self.index(key, member))(batch.keys)
+        batch = batch._replace(keys=None)
+        each = jax.vmap(lambda one: self._misfit_at(one, model, history, member, batch))(index)
+        return each.mean()
+
+    def _misfit_at(
+        self, index: Any, model: Any, history: History, member: Member, batch: Batch
+    ) -> Array:
+        """The same for one of the models in the member."""
+        rows, use, keys = batch
         targets, noise_std = history.outcomes[rows], self._noise_std(history, member)
         if history.scales is not None:
             noise_std = SHARE * noise_std
         if member.noise.shift is not None:
-            targets = targets + noise_std * member.noise.shift[rows]
-        outputs = self._outputs(history, member, model, history.features[rows], keys)
+            shift = member.noise.shift[rows]
+            shift = shift if index is None else jnp.tensordot(shift, index, (1, 0))
+            targets = targets + noise_std * shift
+        outputs = self._outputs(history, member, model, history.features[rows], keys, index)
         if history.chosen is not None:
             outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
         each = jax.vmap(lambda o, y: self.loss(o, y, noise_std))(outputs, targets)

@@ -102,6 +102,7 @@ def _traced(outline: _Outline) -> int:
         state = agent.init(key)
         index = agent.act(key, state, offer.features, offer.available)
         action = Action(index, offer.features[index])
+        world = world if offer.world is None else offer.world
         after = agent.update(key, state, action, environment.outcome(key, world, action))
         before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after))
         if before != after:

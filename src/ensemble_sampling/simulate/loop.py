@@ -69,7 +69,8 @@ def realization(
                 lambda: _average(means.max() - means, chances(state, offer)),
                 lambda: regret,
             )
-        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), world, action)
+        around = world if offer.world is None else offer.world
+        outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), around, action)
         if measure is not None:
             event = Event(t, offer, action, outcome)
             regret = measure(agent, jax.random.fold_in(measure_key, t), state, event)

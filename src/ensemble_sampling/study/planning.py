@@ -170,7 +170,8 @@ def _cost(agent: Agent, environment: Environment, repeats: int = 100) -> tuple[f
     """Seconds to choose and learn once, compiled and one at a time, and bytes held meanwhile."""
     key = jax.random.key(0)
     world = environment.init(key)
-    features = environment.offer(key, world).features
+    offer = environment.offer(key, world)
+    features, world = offer.features, world if offer.world is None else offer.world
     choose = jax.jit(lambda *now: agent.act(*now))
     learn = jax.jit(lambda *now: agent.update(*now))
     state, times = agent.init(key), []

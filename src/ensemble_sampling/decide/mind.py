@@ -1,0 +1,289 @@
+"""An agent and what it has learned: a cache of the ledger, which replaying rebuilds."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import checks
+from ..config import describe
+from ..core import Agent, Facts, fact
+from .decisions import Values
+from .default import Default
+from .features import LARGEST, precision, recordable, unmasked
+from .ledger import Decided, Ledger
+from .offers import Offers
+from .programs import State, programs
+from .scale import Scale, frozen
+from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
+
+MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
+
+
+class Taught(NamedTuple):
+    """A state with what it was made of, in one value, so that no interrupt can part them."""
+
+    state: State
+    outcomes: int  # how many were learned
+    frozen: int  # how many its scale was taken from
+    revisions: int = 0  # how many were made when it was
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """How much of a ledger it knows."""
+        return self.outcomes, self.revisions
+
+
+def _holds(ledger: Ledger, taught: Taught) -> bool:
+    """Whether everything it was taught is still so."""
+    first = ledger.first_revised(after=taught.revisions)
+    return first is None or first > taught.outcomes
+
+
+def _copied(leaf: Any) -> Any:
+    """An array of its own: learning consumes those of the state."""
+    return leaf.copy() if isinstance(leaf, jax.Array) else leaf
+
+
+class Mind:
+    """One agent, and the state it has from a ledger's outcomes in their order.
+
+    agent: None where it is the default one (by `recipe`), which is made when the number of
+        features is known.
+    offers: which of its actions a decision chose.
+    """
+
+    def __init__(
+        self,
+        agent: Agent | None,
+        recipe: Default | None,
+        offers: Offers,
+        seed: int,
+        normalise: bool,
+        floor: float,
+    ):
+        self.recipe, self.offers, self.file = recipe, offers, SNAPSHOT
+        self.seed, self.normalise, self.floor = seed, normalise, floor
+        self.dtype, self.width = precision(), None
+        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
+        self._start_key = keys[0]
+        self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
+        self.taught: Taught | None = None  # also while it is being changed
+        self._marks: list[Taught] = []  # what it was not long ago
+        self.agent: Agent | None = None
+        if agent is not None:
+            self._adopt(agent)
+
+    def _adopt(self, agent: Agent) -> None:
+        """Let the agent choose and learn from now on."""
+        self.agent, self._reward = agent, fact(agent, "reward")
+        self.width = fact(agent, "dim") if self.width is None else self.width
+        self._host = bool(fact(agent, "host"))
+        check = fact(agent, "check_outcome")
+        self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
+        program = programs(agent, self.floor)
+        self._bound, self._init, self._choose, self._learn, self._rank = program
+        self._known_outcomes: set[tuple[int, ...]] = set()
+
+    @property
+    def description(self) -> Any:
+        """What decides every number; the default agent by what it is made of, see `Default`."""
+        who = {"agent": self.agent} if self.recipe is None else {"default": self.recipe.settings}
+        return describe(
+            {
+                **who,
+                "seed": self.seed,
+                "normalise": self.normalise,
+                "hasher": recordable(self.offers.hasher),
+                "actions": self.offers.names,
+                "precision": str(self.dtype),
+                **({"floor": self.floor} if self.floor else {}),  # new: others go on unchanged
+            }
+        )
+
+    def settle(self, width: int | None) -> None:
+        """The first decisions fix the number of features, where the agent leaves it open."""
+        if self.width is None and width is not None:
+            self.width, self.taught = width, None  # the scale's width was unknown
+        if self.agent is None and self.width is not None and self.recipe is not None:
+            hashed = self.offers.hasher is not None
+            self._adopt(self.recipe.agent(self.offers.arms, self.width, hashed))
+            self.taught = None
+
+    def unsettle(self) -> None:
+        """Nothing was recorded: the next offer may have another number of features."""
+        self.width = self.taught = None
+        self.agent = None if self.recipe else self.agent
+
+    def _snapshot(self, ledger: Ledger) -> Path | None:
+        """Where to save the state: nowhere while its shape is open, or not one of arrays."""
+        if ledger.folder is None or self.width is None or self._host:
+            return None
+        return ledger.folder / self.file
+
+    def _fresh(self) -> State:
+        if self.agent is None:
+            return State(None, ())
+        centred = self.recipe is not None and self.offers.hasher is None
+        scale = Scale.init(self.width, centred) if self.normalise and self.width else None
+        return State(scale, self._init(self._bound, self._start_key))
+
+    def _begun(self, ledger: Ledger) -> Taught:
+        """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
+        fresh, path = self._fresh(), self._snapshot(ledger)
+        if path is not None:
+            found = load_snapshot(path, fresh, ledger, self.description)
+            if found is not None:
+                scaled = frozen(found.sequence)
+                return Taught(found.state, found.sequence, scaled, found.revisions)
+        return Taught(fresh, 0, 0, ledger.revisions)
+
+    def sync(self, ledger: Ledger) -> State:
+        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale."""
+        if self.width is None:
+            self.settle(ledger.width)
+        now = self.taught
+        if now is not None and now.known == (ledger.outcomes, ledger.revisions):
+            return now.state
+        now = now or self._begun(ledger)
+        if now.revisions != ledger.revisions:
+            now = self._revised(ledger, now)
+        due = frozen(ledger.outcomes)
+        if now.state.scale is not None and now.frozen < due:
+            now = self._rescaled(ledger, now, now.state.scale, due)
+        self.taught = now
+        for row in ledger.learned(after=now.outcomes):
+            self._apply(row, row.outcome)
+        return self.taught.state
+
+    def _revised(self, ledger: Ledger, now: Taught) -> Taught:
+        """The last state that no revision touches: what it learned of are the outcomes of today."""
+        marks = [mark for mark in self._marks if _holds(ledger, mark)]
+        if _holds(ledger, now):
+            found = now
+        elif marks:
+            found = marks[-1]._replace(state=jax.tree.map(_copied, marks[-1].state))
+        else:
+            found = self._begun(ledger)
+            found = found if _holds(ledger, found) else Taught(self._fresh(), 0, 0)
+        self._marks = marks
+        return found._replace(revisions=ledger.revisions)
+
+    def _rescaled(self, ledger: Ledger, now: Taught, scale: Scale, due: int) -> Taught:
+        """With the scale of the first `due` outcomes: what was learned in other units is not."""
+        rows = islice(ledger.learned(after=0), due)
+        new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
+        if scale.agrees(new):
+            return now._replace(state=State(new, now.state.belief), frozen=due)
+        fresh = State(new, self._init(self._bound, self._start_key))
+        return Taught(fresh, 0, due, now.revisions)
+
+    def _apply(self, row: Decided, outcome: Any) -> None:
+        assert self.taught is not None
+        arm = self.offers.arm(row.number, row.chosen, row.action)
+        key = np.array([self._streams[1], row.number, arm], np.uint32)
+        features, y = row.features.astype(self.dtype, copy=False), np.asarray(outcome, self.dtype)
+        now, self.taught = self.taught, None  # consumed
+        state = self._learn(self._bound, key, now.state, features, y)
+        self.taught = now._replace(state=state, outcomes=now.outcomes + 1)
+        if self.taught.outcomes % MARK == 0 and not self._host:
+            mark = self.taught._replace(state=jax.tree.map(_copied, state))
+            self._marks = [*self._marks[-1:], mark]
+
+    def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
+        """The outcomes of these decisions, which were the last to be recorded."""
+        before, now = ledger.outcomes - len(rows), self.taught
+        if now is None or now.known != (before, ledger.revisions):
+            self.sync(ledger)
+        elif now.state.scale is None or frozen(before) == frozen(ledger.outcomes):
+            for decided, outcome in rows:
+                self._apply(decided, outcome)
+        else:
+            self.sync(ledger)
+
+    def pick(
+        self, number: int, table: np.ndarray, mask: np.ndarray, state: State
+    ) -> tuple[int, np.ndarray, Values | None]:
+        """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
+        rows, (table, mask) = len(mask), self._filled(table, mask)
+        drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
+        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, len(mask))[:, :rows]
+        shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
+        if not shares[index] > 0:
+            raise ValueError(
+                "the agent's values are no numbers any more: features or outcomes were too large "
+                "for its settings; migrate the history to an agent with other ones"
+                if np.isnan(shares).any()
+                else f"the agent gave no probabilities to choose by: {shares.tolist()}"
+            )
+        return index, shares, values
+
+    def order(
+        self, number: int, table: np.ndarray, mask: np.ndarray, state: State, index: int
+    ) -> list[int]:
+        """The actions by what one plausible model thinks of them, the chosen one first."""
+        table, mask = self._filled(table, mask)
+        key, first = self._key(number), np.int32(index)
+        return np.asarray(self._rank(self._bound, key, state, table, mask, first)).tolist()
+
+    def _key(self, number: int) -> np.ndarray:
+        """The words of the key by which decision `number` is made."""
+        return np.array([self._streams[0], number], np.uint32)
+
+    def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Filled up to a power of two, so that few sizes are compiled."""
+        if self.offers.arms is not None or self._host:
+            return table, mask
+        rows = len(mask)
+        room = max(8, 1 << (rows - 1).bit_length())
+        padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
+        padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
+        return padded, offered
+
+    def outcome(self, given: Any, ledger: Ledger) -> Any:
+        """The outcome as a number or a list, after checking that the agent can learn it."""
+        if isinstance(given, float) and abs(given) < LARGEST and () in self._known_outcomes:
+            return given  # the common case, many times faster
+        checks.outcome(unmasked("an outcome", given))
+        exact = np.asarray(given, np.float64)
+        if exact.ndim > 1 or exact.size == 0:
+            raise ValueError(
+                f"an outcome must be a single number or a row of them, got shape {exact.shape}"
+            )
+        outcome = exact.astype(self.dtype)
+        if self._check is not None:
+            self._check(outcome)
+        if not self._host and outcome.shape not in self._known_outcomes:
+            key, features = np.zeros(3, np.uint32), np.zeros(self.width or 0, self.dtype)
+            state = self.taught.state if self.taught is not None else self.sync(ledger)
+            jax.eval_shape(self._learn, self._bound, key, state, features, outcome)
+            if self._check is None:
+                self._known_outcomes.add(outcome.shape)
+        return exact.tolist()
+
+    def worth(self, outcome: Any) -> float | None:
+        """The reward of an outcome; None where only the agent knows."""
+        if self._reward is not None:
+            return float(self._reward.function(jnp.asarray(outcome, float)))
+        return outcome if isinstance(outcome, float) else None
+
+    def save(self, ledger: Ledger) -> None:
+        """Write a snapshot of the state, so that the next opening need not replay so much."""
+        state, path = self.sync(ledger), self._snapshot(ledger)
+        if path is None or self.taught is None:
+            return
+        about = (ledger.id, self.taught.outcomes, self.description, self.diverged(ledger))
+        save_snapshot(path, Snapshot(state, *about, self.taught.revisions))
+
+    def forget(self, ledger: Ledger) -> None:
+        """Remove the snapshot: it is another agent's, or will not be needed any more."""
+        if ledger.folder is not None:
+            (ledger.folder / self.file).unlink(missing_ok=True)
+
+    def diverged(self, ledger: Ledger) -> int:
+        """How often models had to be put back to their start."""
+        belief = self.sync(ledger).belief
+        return 0 if self.agent is None else int(fact(self.agent, "diverged")(belief))

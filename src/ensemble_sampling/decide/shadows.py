@@ -1,0 +1,216 @@
+"""Candidates beside the agent in charge: they learn what it learns and say what they would do."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..agents import as_agent
+from ..config import differences
+from ..core import fact
+from .default import Default
+from .ledger import Decided, Ledger, Opinion
+from .mind import Mind
+from .offers import Offer, Offers, shown
+
+WEIGHTS = """
+SELECT shadow, count(*), avg(r), sum(w), sum(w * r), sum(w * w), sum(w * w * r), sum(w * w * r * r)
+FROM (
+  SELECT p.shadow, p.probability / p.propensity AS w, CASE
+    WHEN EXISTS (SELECT 1 FROM revisions WHERE decision = p.decision) THEN
+      (SELECT reward FROM revisions WHERE decision = p.decision ORDER BY nth DESC LIMIT 1)
+    ELSE o.reward END AS r
+  FROM opinions AS p JOIN outcomes AS o ON o.decision = p.decision
+) WHERE r IS NOT NULL GROUP BY shadow
+"""
+AGREEMENT = (
+    "SELECT p.shadow, count(*), avg(p.chosen = d.chosen) FROM opinions AS p "
+    "JOIN decisions AS d ON d.number = p.decision GROUP BY p.shadow"
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How a shadow would have done, over the decisions it was there for.
+
+    agreement: how often it would have chosen what was chosen.
+    value: the mean reward it would have had, by self-normalised inverse propensity weighting, and
+        its standard error. What it would choose must have had a chance: decide with a `floor`.
+    effective: how many decisions made by itself would tell as much.
+    reward: the mean reward of the agent in charge over the same decisions.
+    """
+
+    name: str
+    decisions: int
+    agreement: float | None
+    value: float | None
+    stderr: float | None
+    effective: float
+    reward: float | None
+
+    def __str__(self) -> str:
+        if self.agreement is None:
+            return f"{self.name}: no decision yet"
+        text = f"{self.name}: agrees in {self.agreement:.3g} of {self.decisions} decisions"
+        if self.value is None or self.stderr is None or self.reward is None:
+            return text
+        return (
+            f"{text}, would have earned {self.value:.4g} (standard error {self.stderr:.2g}, as "
+            f"from {self.effective:.0f} of its own), in charge {self.reward:.4g}"
+        )
+
+
+class Recorded(NamedTuple):
+    """A shadow as the ledger has it."""
+
+    number: int
+    first: int
+    description: Any
+
+
+def candidate(agent: Any, like: Mind) -> Mind:
+    """Another mind for the decisions of this one, as a migration would make it."""
+    ours, width = like.offers, like.width
+    if width is None:
+        raise ValueError("a shadow needs to know the number of features: make a decision first")
+    agent = None if agent is None else as_agent(agent)
+    recipe = Default() if agent is None else None
+    arms = ours.arms if agent is None else fact(agent, "arms")
+    if arms not in (None, ours.arms):
+        has = "a free choice of actions" if ours.arms is None else f"{ours.arms} actions"
+        raise ValueError(f"the shadow has {arms} actions, this bandit {has}")
+    names = None if arms is None else ours.names
+    expected = None if agent is None else fact(agent, "columns")
+    offers = Offers(arms, names, ours.hasher, recipe is not None, expected)
+    mind = Mind(agent, recipe, offers, like.seed, like.normalise, like.floor)
+    if mind.width not in (None, width):
+        raise ValueError(f"this bandit's actions have {width} features, the shadow {mind.width}")
+    mind.settle(width)
+    return mind
+
+
+def known(ledger: Ledger, name: str) -> Recorded:
+    """The shadow of this name."""
+    there = recorded(ledger)
+    if name not in there:
+        raise ValueError(f"there is no shadow {name!r}, but {shown(list(there))}")
+    return there[name]
+
+
+def opinions(ledger: Ledger, name: str) -> dict[str, list[Any]]:
+    """What a shadow would have done, as columns."""
+    said = list(ledger.opinions(known(ledger, name).number))
+    return {
+        "id": [ledger.decision_id(one.decision) for one in said],
+        "index": [one.chosen for one in said],
+        "probability": [one.probability for one in said],
+        "propensity": [one.propensity for one in said],
+    }
+
+
+def recorded(ledger: Ledger) -> dict[str, Recorded]:
+    """The shadows that there are, by name."""
+    found: dict[str, Recorded] = {}
+    for number, name, first, description in ledger.shadows():
+        found.pop(name, None)
+        if description is not None:
+            found[name] = Recorded(number, first, description)
+    return found
+
+
+def compare(ledger: Ledger) -> tuple[Compared, ...]:
+    """How every shadow would have done."""
+    agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
+    sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
+    return tuple(
+        _compared(name, agreed.get(shadow.number), sums.get(shadow.number))
+        for name, shadow in recorded(ledger).items()
+    )
+
+
+def _compared(name: str, agreed: Any, sums: Any) -> Compared:
+    decisions, agreement = agreed or (0, None)
+    value = stderr = reward = None
+    effective = 0.0
+    if sums is not None:
+        _, reward, w, wr, ww, wwr, wwrr = sums
+        if w > 0:
+            value, effective = wr / w, w * w / ww
+            stderr = math.sqrt(max(0.0, wwrr - 2 * value * wwr + value**2 * ww)) / w
+    return Compared(name, decisions, agreement, value, stderr, effective, reward)
+
+
+class Shadows:
+    """Those that are awake. One that fails says so once and sleeps: it must harm no decision."""
+
+    def __init__(self) -> None:
+        self._awake: dict[str, tuple[int, Mind]] = {}
+
+    def admit(self, ledger: Ledger, name: str, mind: Mind) -> None:
+        """Begin, or go on after the folder was opened again, by what the ledger has taught."""
+        there = recorded(ledger).get(name)
+        if there is not None and (changed := differences(there.description, mind.description)):
+            raise ValueError(
+                f"the shadow {name!r} was begun with another configuration; it differs in\n  "
+                + "\n  ".join(changed)
+                + "\nGo on with that one, dismiss it, or give the new one another name."
+            )
+        number = ledger.next_shadow if there is None else there.number
+        mind.file = f"shadow-{number}.safetensors"
+        if there is None:
+            mind.forget(ledger)
+        for row in ledger.learned(after=0):
+            mind.outcome(row.outcome, ledger)
+        mind.sync(ledger)
+        if there is None:
+            ledger.add_shadow(name, mind.description)
+        self._awake[name] = (number, mind)
+
+    def take(self, ledger: Ledger, name: str) -> Mind:
+        """One that is awake."""
+        if name in self._awake:
+            return self._awake[name][1]
+        known(ledger, name)
+        raise ValueError(f"the shadow {name!r} sleeps: wake it by bandit.shadow(name, agent)")
+
+    def drop(self, ledger: Ledger, name: str) -> None:
+        """It sleeps from now on, and what it knows is forgotten."""
+        if name in self._awake:
+            self._awake.pop(name)[1].forget(ledger)
+
+    def opinions(
+        self, ledger: Ledger, rows: Sequence[Decided], offers: Sequence[Offer]
+    ) -> list[Opinion]:
+        """What each would have done in these decisions, which are about to be recorded."""
+        found = []
+        for name, (number, mind) in list(self._awake.items()):
+            try:
+                state = mind.sync(ledger)
+                said = []
+                for row, offer in zip(rows, offers, strict=True):
+                    index, shares, _ = mind.pick(row.number, offer.table, offer.mask, state)
+                    chances = float(shares[row.chosen]), float(row.probabilities[row.chosen])
+                    said.append(Opinion(row.number, number, index, *chances))
+                found += said
+            except Exception as error:  # whatever is wrong with it
+                self._sleep(name, error)
+        return found
+
+    def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
+        """What was just recorded."""
+        for name, (_, mind) in list(self._awake.items()):
+            try:
+                for _, outcome in rows:
+                    mind.outcome(outcome, ledger)
+                mind.learn(ledger, rows)
+            except Exception as error:
+                self._sleep(name, error)
+
+    def save(self, ledger: Ledger) -> None:
+        for _, mind in self._awake.values():
+            mind.save(ledger)
+
+    def _sleep(self, name: str, error: Exception) -> None:
+        del self._awake[name]
+        warnings.warn(f"the shadow {name!r} failed and sleeps: {error}", stacklevel=6)

@@ -1,0 +1,53 @@
+"""A network's weights as one vector: all of them, or those of its last layer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from ..core import Action
+from .histories import History
+from .network import Member, Network
+
+
+def vector(parameters: Any, last: bool = False) -> tuple[Array, Callable[[Array], Any]]:
+    """The weights in one vector, and the way back, which leaves all others as they are.
+
+    last: only those of the last layer, which is the last array, or the last part of the module
+        that holds arrays by name (a weight and a bias).
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(parameters)
+    final = paths[-1][0]
+    # An array in a list is a layer by itself; named arrays beside it belong to the same layer.
+    layer = final if isinstance(final[-1], jax.tree_util.SequenceKey) else final[:-1]
+    chosen = [not last or path[: len(layer)] == layer for path, _ in paths]
+    some = [leaf for use, (_, leaf) in zip(chosen, paths, strict=True) if use]
+    flat, unravel = ravel_pytree(some)
+
+    def whole(weights: Array) -> Any:
+        new = iter(unravel(weights))
+        leaves = [next(new) if use else leaf for use, (_, leaf) in zip(chosen, paths, strict=True)]
+        return jax.tree.unflatten(structure, leaves)
+
+    return flat, whole
+
+
+def widths(learner: Network, member: Member, last: bool = False) -> Array:
+    """The prior's standard deviation of every weight of the vector."""
+    model = member.model
+    if (std := learner.prior_std) is not None:
+        wide = jax.tree.map(lambda w: jnp.full(w.shape, std, float), model)
+    else:
+        wide = jax.tree.map(lambda w, s: jnp.broadcast_to(s, w.shape), model, member.widths)
+    return vector(wide, last)[0]
+
+
+def outputs(
+    learner: Network, shared: History, member: Member, parameters: Any, action: Action
+) -> Array:
+    """The outputs (q,) that an outcome of the action is compared with."""
+    output = learner._outputs(shared, member, parameters, action.features[None], None)[0]
+    return jnp.atleast_1d(output if learner.arms is None else output[action.index])

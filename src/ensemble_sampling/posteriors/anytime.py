@@ -1,0 +1,83 @@
+"""An ensemble that grows with the logarithm of time, for a horizon that nobody knows."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .. import checks
+from ..config import short
+from ..core import Action, Key, Learner, Model, taken
+from .ensemble import Ensemble, Gaussian, Perturbation
+
+
+class Anytime(eqx.Module):
+    """`Ensemble` of which first + rate log2(1 + t) members are sampled from after t outcomes.
+
+    Of the order of log T members suffice for T periods in linear (Janz et al., 2024), generalised
+    linear and neural bandits (Sun et al., 2025, who double the horizon until it is long enough).
+    Whoever does not know T can let members join as time goes on. One that joins late must have
+    learned what was seen before, each outcome with a perturbation of its own. All `most` members
+    therefore learn from the first outcome on, which is what replaying the history to the newcomer
+    would lead to, needs no history, and keeps shapes static: time and memory are those of
+    `Ensemble(learner, most)`, and what grows is who is asked.
+
+    most: how many there can be; first: how many there are before the first outcome.
+    """
+
+    learner: Learner
+    most: int = eqx.field(static=True, default=64)
+    first: int = eqx.field(static=True, default=4)
+    rate: float = 4.0
+    perturbation: Perturbation = Gaussian()
+    inflation: float = 1.0
+    arms = taken("learner", "arms")
+    context = taken("learner", "context")
+    dim = taken("learner", "dim")
+    reward = taken("learner", "reward")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
+
+    def __check_init__(self) -> None:
+        checks.size("most", self.most)
+        checks.size("first", self.first)
+        if self.first > self.most:
+            raise ValueError(f"first must be at most {self.most}, `most`, got {self.first}")
+        checks.scalar("rate", self.rate, low=0.0)
+        _ = self.ensemble  # which checks the rest
+
+    @property
+    def ensemble(self) -> Ensemble:
+        return Ensemble(self.learner, self.most, self.perturbation, self.inflation)
+
+    @property
+    def label(self) -> str:
+        return f"{self.first} to {self.most} models"
+
+    def members(self, t: Array) -> Array:
+        """How many there are to sample from after t outcomes."""
+        grown = self.first + self.rate * jnp.log2(1.0 + t)
+        return jnp.minimum(grown, self.most).astype(jnp.int32)
+
+    def init(self, key: Key) -> Any:
+        return self.ensemble.init(key), jnp.zeros((), jnp.int32)
+
+    def sample(self, key: Key, belief: Any) -> Model:
+        models, t = belief
+        return self.ensemble.model(models, jax.random.randint(key, (), 0, self.members(t)))
+
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        models, t = belief
+        return self.ensemble.update(key, models, action, outcome), t + 1
+
+    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
+        """Every member there is as often as the others among `draws`, to one time more or less."""
+        models, t = belief
+        each = self.ensemble.values(key, models, features, draws)
+        return each[jnp.arange(draws) * self.members(t) // draws]
+
+    def diverged(self, belief: Any) -> Array:
+        """How often members were lost, those that have not joined yet included."""
+        return self.ensemble.diverged(belief[0])

@@ -1,0 +1,116 @@
+"""Exact Bayesian regression on the features a network has learned (Riquelme et al., 2018)."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .. import checks
+from ..config import short
+from ..core import Action, Key, Model, Noise, broken, taken
+from ..learners import layers
+from ..learners.histories import History
+from ..learners.losses import SquaredError
+from ..learners.network import Member, Network
+
+
+class Regression(NamedTuple):
+    """A network, and its last layer's posterior N(mean, (root root')^-1)."""
+
+    shared: History
+    member: Member
+    mean: Array
+    root: Array
+
+
+class NeuralLinear(eqx.Module):
+    """One network learned as usual; the weights of its last layer have their exact posterior.
+
+    The output is linear in these, with the gradient phi(x) by them as features. As the features
+    move with every update, the regression is made anew from the history the network keeps:
+    Lambda = P + sum of phi phi' / noise_std^2, at O(capacity h^2 + h^3) for h features.
+
+    inflation: scales how far samples are from the regression's mean.
+    """
+
+    learner: Network
+    inflation: float = 1.0
+    dim = taken("learner", "dim")
+    context = taken("learner", "context")
+    check_outcome = taken("learner", "check_outcome")
+    __repr__ = short
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.learner, Network):
+            raise TypeError(f"NeuralLinear takes a Network, got {self.learner!r}")
+        if not isinstance(self.learner.loss, SquaredError):
+            raise ValueError(
+                "NeuralLinear is a regression with Gaussian noise: the Network's loss must be "
+                f"SquaredError(), got {self.learner.loss!r}; Laplace(learner, 'last') takes any"
+            )
+        for name in ("arms", "outcomes"):
+            if (given := getattr(self.learner, name)) is not None:
+                raise ValueError(
+                    f"NeuralLinear takes a Network with a single output, got {name}={given}; "
+                    "Laplace(learner, 'last') takes any"
+                )
+        checks.positive("inflation", self.inflation)
+
+    @property
+    def label(self) -> str:
+        return "neural-linear"
+
+    def init(self, key: Key) -> Regression:
+        shared, member = self.learner.center(key)
+        width = layers.widths(self.learner, member, last=True)
+        return Regression(shared, member, jnp.zeros_like(width), jnp.diag(1 / width))
+
+    def _features(self, shared: History, member: Member, rows: Array) -> tuple[Array, Array]:
+        """(phi (n, h), what outputs (n,) are with a last layer of zeros)."""
+        weights, whole = layers.vector(member.living, last=True)
+
+        def output(weights: Array, row: Array) -> Array:
+            action = Action(jnp.int32(0), row)
+            return layers.outputs(self.learner, shared, member, whole(weights), action)[0]
+
+        zero = jnp.zeros_like(weights)
+        rest, phi = jax.vmap(jax.value_and_grad(output), in_axes=(None, 0))(zero, rows)
+        return phi, rest
+
+    def update(self, key: Key, belief: Regression, action: Action, outcome: Array) -> Regression:
+        shared, member, *_ = belief
+        shared, member = self.learner.observe(key, shared, member, action, outcome, Noise())
+        phi, rest = self._features(shared, member, shared.features)
+        noise_std = self.learner._noise_std(shared, member)
+        held = jnp.arange(len(phi)) < shared.held
+        phi = jnp.where(held[:, None], phi, 0.0) / noise_std
+        target = jnp.where(held, shared.outcomes - rest, 0.0) / noise_std
+        precision = jnp.diag(layers.widths(self.learner, member, last=True) ** -2.0)
+        root = jnp.linalg.cholesky(precision + phi.T @ phi)
+        mean = jax.scipy.linalg.cho_solve((root, True), phi.T @ target)
+        return Regression(shared, member, mean, root)
+
+    def sample(self, key: Key, belief: Regression) -> Model:
+        shared, member, mean, root = belief
+        z = self.inflation * jax.random.normal(key, mean.shape)
+        weights = mean + jax.scipy.linalg.solve_triangular(root.T, z, lower=False)
+        whole = layers.vector(member.living, last=True)[1]
+        drawn = member._replace(model=whole(weights), healthy=jnp.array(True))
+        return eqx.Partial(self.learner.predict, shared, drawn)
+
+    def values(self, key: Key, belief: Regression, features: Array, draws: int) -> Array:
+        return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
+
+    def mean_and_std(self, belief: Regression, features: Array) -> Any:
+        shared, member, mean, root = belief
+        checks.features(features, self.learner.dim)
+        phi, rest = self._features(shared, member, jnp.asarray(features))
+        far = jax.scipy.linalg.solve_triangular(root, phi.T, lower=True)
+        return rest + phi @ mean, self.inflation * jnp.linalg.norm(far, axis=0)
+
+    def diverged(self, belief: Regression) -> Array:
+        """How often the network had to be put back to its start, or the regression was lost."""
+        lost = broken((belief.mean, belief.root))
+        return jnp.maximum(self.learner.diverged(belief.member), lost)

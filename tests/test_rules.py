@@ -1,0 +1,196 @@
+"""Upper confidence bounds and inverse gap weighting, against plain NumPy."""
+
+# pyright: reportArgumentType=false
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ensemble_sampling as es
+from ensemble_sampling.core import fact
+from ensemble_sampling.rules import inverse_gap
+
+KEY = jax.random.key(0)
+weigh = jax.jit(inverse_gap)
+
+
+def oracle(values, gamma, available):
+    """Foster and Rakhlin's formula, an action at a time."""
+    on = [k for k in range(len(values)) if available[k]]
+    best = max(values[k] for k in on)
+    top = [k for k in on if values[k] == best]
+    p = np.zeros(len(values))
+    for k in on:
+        if k not in top:
+            p[k] = 1 / (len(on) + gamma * (best - values[k]))
+    for k in top:
+        p[k] = (1 - p.sum()) / len(top) if k == top[0] else p[top[0]]
+    return p
+
+
+@st.composite
+def offers(draw):
+    numbers = st.floats(-1e6, 1e6, width=32) | st.sampled_from([0.0, 1.0])
+    values = draw(st.lists(numbers, min_size=8, max_size=8))
+    mask = draw(st.lists(st.booleans(), min_size=8, max_size=8).filter(any))
+    return np.asarray(values, np.float32), draw(st.floats(0, 1e12)), np.asarray(mask)
+
+
+@given(offers())
+@settings(max_examples=200, deadline=None)
+def test_chances_follow_the_formula_and_sum_to_one(offer):
+    values, gamma, available = offer
+    have = np.asarray(weigh(jnp.asarray(values), gamma, jnp.asarray(available)), np.float64)
+    assert (have >= 0).all()
+    np.testing.assert_allclose(have.sum(), 1, rtol=1e-5)
+    want = oracle(values.astype(np.float64), gamma, available)
+    np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 3.0, float("inf")])
+@pytest.mark.parametrize(
+    "values", [(np.nan, 1.0, 0.0), (np.nan,) * 3, (-np.inf, np.inf, 0.0), (-np.inf,) * 3]
+)
+def test_chances_sum_to_one_whatever_a_broken_model_says(values, gamma):
+    have = np.asarray(weigh(jnp.asarray(values, float), gamma, None))
+    assert (have >= 0).all()
+    np.testing.assert_allclose(have.sum(), 1, rtol=1e-6)
+    if np.isfinite(values).any():
+        assert have[np.isnan(values) | np.isneginf(values)].sum() == 0
+
+
+def test_gamma_grows_with_the_root_of_actions_and_time():
+    """With arms that start at 0 and one outcome of 2 for the first: mean 1, the others 0."""
+    agent = es.SquareCB(es.IndependentArms(3, noise_std=1.0), es.SquareRoot(2.0))
+    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), jnp.eye(3)[0]), 2.0)
+    have = agent.probabilities(state, jnp.eye(3))
+    other = 1 / (3 + 2 * np.sqrt(3 * 1))
+    np.testing.assert_allclose(have, [1 - 2 * other, other, other], rtol=1e-6)
+    have = agent.probabilities(state, jnp.eye(3), jnp.asarray([True, True, False]))
+    other = 1 / (2 + 2 * np.sqrt(2 * 1))
+    np.testing.assert_allclose(have, [1 - other, other, 0], rtol=1e-6)
+    fixed = es.SquareCB(es.IndependentArms(3, noise_std=1.0), 7)
+    np.testing.assert_allclose(fixed.probabilities(state, jnp.eye(3))[1], 1 / 10, rtol=1e-6)
+    start = agent.probabilities(agent.init(KEY), jnp.eye(3))
+    np.testing.assert_allclose(start, np.ones(3) / 3, rtol=1e-6)
+
+
+def test_a_lost_model_has_no_chances_but_still_acts():
+    agent = es.SquareCB(es.IndependentArms(2, noise_std=1.0))
+    (shared, member), t = agent.init(KEY)
+    lost = ((shared, member.at[0].set(jnp.nan)), t)
+    assert np.isnan(agent.probabilities(lost, jnp.eye(2))).all()
+    assert int(agent.act(KEY, lost, jnp.eye(2))) == 1
+
+
+def lin_ucb(features, theta, noise, width, prior_std, noise_std):
+    """Li et al.'s (2010) loop with one model for all actions: chosen actions, period by period."""
+    d = features.shape[-1]
+    a, b, chosen = np.eye(d) * (noise_std / prior_std) ** 2, np.zeros(d), []
+    for rows, eps in zip(features, noise, strict=True):
+        inverse = np.linalg.inv(a)
+        mean = inverse @ b
+        bound = [x @ mean + width * noise_std * np.sqrt(x @ inverse @ x) for x in rows]
+        k = int(np.argmax(bound))
+        chosen.append(k)
+        a += np.outer(rows[k], rows[k])
+        b += rows[k] * (rows[k] @ theta + noise_std * eps)
+    return np.asarray(chosen)
+
+
+def test_ucb_on_a_linear_model_is_lin_ucb():
+    rng = np.random.default_rng(0)
+    features, theta = rng.normal(size=(60, 7, 3)), rng.normal(size=3)
+    noise = rng.normal(size=60)
+    want = lin_ucb(features, theta, noise, 1.7, 2.0, 0.5)
+    agent = es.UCB(es.Linear(3, noise_std=0.5, prior_std=2.0), 1.7)
+
+    def period(state, now):
+        rows, eps = now
+        k = agent.act(KEY, state, rows)
+        outcome = rows[k] @ jnp.asarray(theta, float) + 0.5 * eps
+        return agent.update(KEY, state, es.Action(k, rows[k]), outcome), k
+
+    rounds = jnp.asarray(features, float), jnp.asarray(noise, float)
+    have = np.asarray(jax.lax.scan(period, agent.init(KEY), rounds)[1])
+    assert len(set(want)) > 3
+    assert np.array_equal(have, want)
+    other = lin_ucb(features, theta, noise, 0.3, 2.0, 0.5)
+    assert not np.array_equal(have, other)
+
+
+LINE = es.Linear(3, noise_std=0.7)
+EXACT = {
+    "linear": LINE,
+    "linear of unknown scale": es.Linear(3),
+    "arms": es.IndependentArms(4, noise_std=0.7),
+    "per action": es.PerAction(LINE, 4),
+    "random features": es.RandomFeatures(es.Linear, 3, (es.Waves(6, 1.0, 2.0),)),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_closed_forms_are_the_moments_of_draws(name):
+    """20,000 draws: a mean is off by std / 141, a standard deviation by 1 / 200 of itself; five."""
+    posterior = es.Exact(EXACT[name])
+    features = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)), float)
+
+    @jax.jit
+    def both():
+        belief = posterior.init(KEY)
+        for t, y in enumerate([0.3, 1.9, -0.4]):
+            belief = posterior.update(KEY, belief, es.Action(jnp.int32(t), features[t]), y)
+        values = posterior.values(jax.random.key(3), belief, features, 20_000)
+        return fact(posterior, "mean_and_std")(belief, features), values
+
+    (mean, std), values = both()
+    values = np.asarray(values, np.float64)
+    assert (np.abs(values.mean(axis=0) - mean) < 5 * np.asarray(std) / np.sqrt(20_000)).all()
+    np.testing.assert_allclose(std, values.std(axis=0), rtol=5 / 200)
+
+
+def test_of_an_ensemble_the_bound_is_mean_plus_width_standard_deviations_of_members():
+    posterior = es.Ensemble(LINE, 6)
+    agent, features = es.UCB(posterior, 1.5), jnp.eye(3)
+    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), features[0]), 1.0)
+    values = np.asarray(posterior.values(KEY, state, features, 1))
+    want = values.mean(axis=0) + 1.5 * values.std(axis=0)
+    np.testing.assert_allclose(agent.upper(state, features), want, rtol=1e-5)
+
+
+def test_a_vectors_reward_has_no_closed_form_and_is_drawn():
+    agent = es.UCB(es.Linear(3, noise_std=0.7, outcomes=2, reward=jnp.max), 1.0, draws=50)
+    state = agent.init(KEY)
+    assert fact(agent.posterior, "mean_and_std")(state, jnp.eye(3)) is None
+    one, two = (agent.act(jax.random.key(k), state, jnp.eye(3)) for k in (1, 2))
+    assert one == two
+    assert agent.upper(state, jnp.eye(3)).shape == (3,)
+
+
+def test_labels_say_the_settings():
+    assert fact(es.UCB(LINE, 2), "label") == "UCB 2"
+    assert fact(es.UCB(es.Ensemble(LINE, 5), 2), "label") == "UCB 2, 5 models"
+    assert fact(es.SquareCB(LINE), "label") == "SquareCB γ = √(K t)"
+    assert fact(es.SquareCB(LINE, es.SquareRoot(3)), "label") == "SquareCB γ = 3 √(K t)"
+    assert fact(es.SquareCB(LINE, 4), "label") == "SquareCB γ = 4"
+    assert repr(es.UCB(LINE, 2)) == "UCB(Exact(Linear(dim=3, noise_std=0.7)), width=2)"
+
+
+BAD = [
+    (lambda: es.UCB(LINE, -1), ValueError, "width must be between 0 and inf, got -1"),
+    (lambda: es.UCB(LINE, 1.0, 0), ValueError, "draws must be at least 1, got 0"),
+    (lambda: es.UCB(es.Linear), TypeError, "must be an object: write Linear"),
+    (lambda: es.SquareCB(LINE, -1), ValueError, "gamma must be between 0 and .*, got -1"),
+    (lambda: es.SquareCB(LINE, "big"), TypeError, "gamma must be a single real number"),
+    (lambda: es.SquareCB(LINE, es.SquareRoot), TypeError, r"write SquareRoot\(...\)"),
+    (lambda: es.SquareRoot(0), ValueError, "scale must be greater than 0, got 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), BAD)
+def test_mistakes_are_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

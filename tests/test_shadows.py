@@ -1,0 +1,285 @@
+"""Candidates beside the agent in charge: they learn the same, change nothing, and can take over."""
+
+import sqlite3
+import warnings
+from contextlib import closing
+
+import jax
+import numpy as np
+import pytest
+from test_revisions import interrupted
+
+import ensemble_sampling as es
+from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.decide.summary import inspect
+from ensemble_sampling.files import Damaged
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
+OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
+OFFERS = np.random.default_rng(0).normal(size=(40, 3, 2))
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def play(bandit, offers=OFFERS):
+    decisions = []
+    for offer in offers:
+        decisions.append(bandit.choose(offer))
+        bandit.learn(decisions[-1].id, float(offer[decisions[-1].index].sum()))
+    return decisions
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_shadow_learns_what_the_agent_in_charge_learns_and_changes_nothing(tmp_path, where):
+    def opened():
+        return es.Bandit(AGENT) if where == "memory" else es.Bandit.open(tmp_path / "shop", AGENT)
+
+    alone = es.Bandit(AGENT)
+    expected = play(alone)
+    bandit = opened()
+    decisions = play(bandit, OFFERS[:10])
+    bandit.shadow("other", OTHER)
+    decisions += play(bandit, OFFERS[10:20])
+    if where == "disk":
+        bandit.close()
+        assert (tmp_path / "shop" / "shadow-0.safetensors").exists()
+        bandit = opened()
+        assert "other: agrees in" in str(bandit.summary())  # also while it sleeps
+        bandit.shadow("other", OTHER)
+    decisions += play(bandit, OFFERS[20:])
+    assert [d.index for d in decisions] == [d.index for d in expected]
+    assert equal(bandit.state, alone.state)
+    mind = bandit._shadows.take(bandit._ledger, "other")
+    if where == "disk":
+        bandit.backup(tmp_path / "copy")
+        with pytest.warns(UserWarning, match="is a copy"):
+            migrated = es.Bandit.migrate(tmp_path / "copy", OTHER)
+        assert equal(migrated.state, mind.sync(bandit._ledger))
+        said = migrated.opinions("other")
+        migrated.close()
+    else:
+        said = bandit.opinions("other")
+    assert said == bandit.opinions("other")
+    assert [id.split("-")[1] for id in said["id"]] == [str(n) for n in range(10, 40)]
+    assert said["propensity"] == [d.probability for d in decisions[10:]]
+    # What it says is what it would do, had it been in charge of the same history.
+    twin = es.Bandit(OTHER)
+    for n, decision in enumerate(decisions):
+        foreseen = twin.predict(OFFERS[n]).probabilities
+        if n >= 10:
+            assert said["probability"][n - 10] == foreseen[decision.index]
+            assert foreseen[said["index"][n - 10]] > 0
+        row, y = OFFERS[n][decision.index], float(OFFERS[n][decision.index].sum())
+        twin.learn_from({"x": [row], "y": [y]}, features="x", outcome="y")
+    bandit.close()
+
+
+def test_a_summary_compares_by_plain_sums():
+    bandit = es.Bandit(es.Uniform(), seed=1)
+    bandit.choose(OFFERS[0])
+    bandit.shadow("linear", OTHER)
+    decisions = play(bandit)
+    bandit.choose(OFFERS[0])  # without an outcome
+    bandit.correct(decisions[3].id, 5.0)
+    said, log = bandit.opinions("linear"), bandit.log()
+    total = weight = 0.0
+    weights, rewards = [], []
+    for n in range(len(said["id"])):
+        reward = log["reward"][n + 1]
+        if reward is not None:
+            w = said["probability"][n] / log["probability"][n + 1]
+            weights.append(w)
+            rewards.append(reward)
+            total, weight = total + w * reward, weight + w
+    value = total / weight
+    spread = sum((w * (r - value)) ** 2 for w, r in zip(weights, rewards, strict=True))
+    agreed = [a == b for a, b in zip(said["index"], log["index"][1:], strict=True)]
+    (found,) = bandit.summary().shadows
+    assert (found.name, found.decisions) == ("linear", 41)
+    assert found.agreement == pytest.approx(np.mean(agreed))
+    assert found.value == pytest.approx(value)
+    assert found.stderr == pytest.approx(np.sqrt(spread) / weight)
+    assert found.effective == pytest.approx(weight**2 / sum(w * w for w in weights))
+    assert found.reward == pytest.approx(np.mean(rewards))
+    assert value > np.mean(rewards)  # it learns, which chance does not
+    assert "shadow     linear: agrees in" in str(bandit.summary())
+
+
+def test_promote_is_a_migration(tmp_path):
+    with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
+        play(bandit, OFFERS[:20])
+        bandit.backup(tmp_path / "copy")
+        bandit.shadow("next", OTHER)
+        bandit.shadow("chance", es.Uniform())
+        bandit.promote("next")
+        play(bandit, OFFERS[20:])
+        state = bandit.state
+        assert [shadow.name for shadow in bandit.summary().shadows] == ["chance"]
+        assert len(bandit.opinions("chance")["id"]) == 20
+        with pytest.raises(ValueError, match="no shadow 'next'"):
+            bandit.promote("next")
+    with pytest.warns(UserWarning, match="is a copy"):
+        migrated = es.Bandit.migrate(tmp_path / "copy", OTHER)
+    with migrated:
+        play(migrated, OFFERS[20:])
+        assert equal(migrated.state, state)
+    with pytest.raises(ValueError, match="members: 5 -> 4"):
+        es.Bandit.open(tmp_path / "shop", AGENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bandit = es.Bandit.open(tmp_path / "shop", OTHER)
+    with bandit:
+        assert equal(bandit.state, state)
+        bandit.shadow("next", AGENT)  # the name is free again
+
+
+def test_a_promotion_that_cannot_be_recorded_changes_nothing(tmp_path, monkeypatch):
+    with es.Bandit.open(tmp_path, AGENT) as bandit:
+        play(bandit, OFFERS[:5])
+        bandit.shadow("next", OTHER)
+        state = bandit.state
+
+        def full(*_):
+            raise OSError("no space left")
+
+        monkeypatch.setattr(bandit._ledger, "describe", full)
+        with pytest.raises(OSError, match="no space"):
+            bandit.promote("next")
+        monkeypatch.undo()
+        assert equal(bandit.state, state)
+        bandit.choose(OFFERS[0])
+    with es.Bandit.open(tmp_path, AGENT) as bandit:
+        assert equal(bandit.state, state)
+
+
+def test_the_default_agent_can_be_a_shadow_and_be_promoted(tmp_path):
+    agent = es.EnsembleSampling(es.IndependentArms(2, noise_std=0.5), members=3)
+    with es.Bandit.open(tmp_path, agent, actions=["a", "b"]) as bandit:
+        bandit.learn(bandit.choose().id, 1.0)
+        bandit.shadow("default")
+        bandit.learn(bandit.choose().id, 0.0)
+        bandit.promote("default")
+        bandit.learn(bandit.choose().id, 0.5)
+        state = bandit.state
+    with es.Bandit.open(tmp_path) as bandit:
+        assert bandit.choose().action in ("a", "b")
+        assert equal(bandit.state, state)
+
+
+class Broken(es.Uniform):
+    """Fails after a while."""
+
+    def check_outcome(self, outcome):
+        if outcome > 5:
+            raise ValueError("more than five")
+
+
+def test_a_shadow_that_fails_sleeps_and_harms_no_decision():
+    bandit = es.Bandit(AGENT)
+    play(bandit, OFFERS[:3])
+    bandit.shadow("broken", Broken())
+    play(bandit, OFFERS[:2])
+    decision = bandit.choose(OFFERS[3])
+    with pytest.warns(UserWarning, match="the shadow 'broken' failed and sleeps: more than five"):
+        assert bandit.learn(decision.id, 7.0)
+    bandit.choose(OFFERS[4])
+    assert len(bandit.opinions("broken")["id"]) == 3
+    with pytest.raises(ValueError, match="'broken' sleeps: wake it"):
+        bandit.promote("broken")
+    with pytest.raises(ValueError, match="more than five"):
+        bandit.shadow("broken", Broken())
+
+
+def test_what_cannot_be_a_shadow_is_refused():
+    bandit = es.Bandit(es.Uniform())
+    with pytest.raises(ValueError, match="make a decision first"):
+        bandit.shadow("early", AGENT)
+    bandit.choose(OFFERS[0])
+    with pytest.raises(ValueError, match="actions have 2 features, the shadow 3"):
+        bandit.shadow("wide", es.EnsembleSampling(es.Linear(3), members=2))
+    with pytest.raises(ValueError, match="the shadow has 3 actions, this bandit a free choice"):
+        bandit.shadow("arms", es.EnsembleSampling(es.IndependentArms(3), members=2))
+    with pytest.raises(TypeError, match="wrap a learner"):
+        bandit.shadow("learner", es.Linear(2))  # pyright: ignore[reportArgumentType]
+    for name in ("", 3, None):
+        with pytest.raises(TypeError, match="name must be text"):
+            bandit.shadow(name, AGENT)  # pyright: ignore[reportArgumentType]
+    for call in (bandit.promote, bandit.dismiss, bandit.opinions):
+        with pytest.raises(ValueError, match="there is no shadow 'x'"):
+            call("x")
+    bandit.shadow("one", AGENT)
+    with pytest.raises(ValueError, match=r"another configuration[\s\S]*members: 4 -> 5"):
+        bandit.shadow("one", OTHER)
+    bandit.dismiss("one")
+    bandit.shadow("one", OTHER)
+    assert [shadow.name for shadow in bandit.summary().shadows] == ["one"]
+    assert "one: no decision yet" in str(bandit.summary())
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DELETE FROM opinions WHERE number = 2", "row 2 of the table opinions is missing"),
+        ("DELETE FROM opinions WHERE number > 3", "it has 4 opinions, and had 5"),
+        ("UPDATE opinions SET probability = 0.7 WHERE number = 3", "row 3 of the table opinions"),
+        ("UPDATE opinions SET chosen = 7 WHERE number = 3", "row 3 of the table opinions"),
+        ("UPDATE shadows SET name = 'b'", "row 0 of the table shadows"),
+        ("UPDATE shadows SET first = 3", "row 0 of the table shadows"),
+        ("DELETE FROM shadows", "it has 0 shadows, and had 1"),
+    ],
+)
+def test_damage_to_shadows_is_noticed(tmp_path, statement, told):
+    with es.Bandit.open(tmp_path, AGENT) as bandit:
+        bandit.choose(OFFERS[0])
+        bandit.shadow("a", OTHER)
+        play(bandit, OFFERS[:5])
+    assert inspect(tmp_path).shadows[0].decisions == 5
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute(statement)
+    with pytest.raises(Damaged, match=told), closing(Ledger(tmp_path)) as ledger:
+        assert [*ledger.shadows(), *ledger.opinions(0)] == []
+
+
+CALLS = {
+    "shadow": lambda bandit: bandit.shadow("more", es.Uniform()),
+    "promote": lambda bandit: bandit.promote("next"),
+    "dismiss": lambda bandit: bandit.dismiss("next"),
+    "learn_from": lambda bandit: bandit.learn_from(
+        {"x": list(OFFERS[0]), "y": [1.0] * 3}, features="x", outcome="y"
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "step"), [("shadow", 29), ("promote", 5), ("dismiss", 5),
+                                            ("learn_from", 29)])  # fmt: skip
+def test_interrupted_at_any_line_all_of_it_is_done_or_nothing(call, step):
+    for line in range(1, 5000, step):
+        bandit = es.Bandit(AGENT)
+        play(bandit, OFFERS[:2])
+        bandit.shadow("next", OTHER)
+        play(bandit, OFFERS[2:3])
+        try:
+            interrupted(line, lambda one=bandit: CALLS[call](one))
+            done = True
+        except KeyboardInterrupt:
+            done = False
+        described = bandit._ledger.description
+        assert described == bandit._mind.description
+        assert described["agent"]["posterior"]["members"] in ((4, 5) if call == "promote" else (4,))
+        count = bandit.summary().outcomes
+        assert count in ((3, 6) if call == "learn_from" else (3,))
+        play(bandit, OFFERS[3:4])  # works, whatever happened
+        state = bandit.state
+        bandit._mind.taught = None
+        assert equal(bandit.state, state)
+        for name in {shadow.name for shadow in bandit.summary().shadows} & {"next"}:
+            if name in bandit._shadows._awake:
+                mind = bandit._shadows.take(bandit._ledger, name)
+                live = jax.tree.map(np.array, mind.sync(bandit._ledger))
+                mind.taught = None
+                assert equal(mind.sync(bandit._ledger), live)
+        if done:
+            return
+    raise AssertionError("it never ran through")
