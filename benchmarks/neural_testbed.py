@@ -236,12 +236,11 @@ def played(
     regret = np.cumsum(np.concatenate(regrets, axis=1), axis=1)
     state = starts.state
     diverged = jax.vmap(lambda s: es.core.fact(agent, "diverged")(s))(state)
-    stderr = regret[:, -1].std(ddof=1) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
+    totals = {"total_regret_by_seed": regret[:, -1].tolist()}
     return {
         "agent": repr(agent),
-        "total_regret": regret[:, -1].mean(),
-        "standard_error": stderr,
-        "total_regret_by_seed": regret[:, -1].tolist(),
+        **totals,
+        **summed(totals),
         "regret_by_period": {
             str(t + 1): regret[:, t].mean() for t in range(step - 1, regret.shape[1], step)
         },
@@ -249,6 +248,27 @@ def played(
         "seconds": seconds,
         "seconds_of_compilation": compiling,
     }
+
+
+def summed(run: dict[str, Any]) -> dict[str, Any]:
+    """The mean over seeds and its standard error."""
+    totals = np.asarray(run["total_regret_by_seed"])
+    stderr = totals.std(ddof=1) / math.sqrt(len(totals)) if len(totals) > 1 else None
+    return {"total_regret": totals.mean(), "standard_error": stderr}
+
+
+def joined(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    """Two runs of an agent on different seeds as one; its seconds stay those of the first."""
+    if one["periods"] != two["periods"] or set(one["seeds"]) & set(two["seeds"]):
+        raise ValueError("runs can be joined if their periods are the same and their seeds are not")
+    both = {key: one[key] + two[key] for key in ("seeds", "total_regret_by_seed")}
+    share = len(one["seeds"]) / len(both["seeds"])
+    curves = [run["regret_by_period"] for run in (one, two)]
+    both["regret_by_period"] = {
+        t: share * curves[0][t] + (1 - share) * curves[1][t] for t in curves[0] if t in curves[1]
+    }
+    both |= {"diverged": one["diverged"] + two["diverged"], "seeds_timed": len(one["seeds"])}
+    return one | both | summed(both)
 
 
 def main() -> None:
@@ -260,12 +280,18 @@ def main() -> None:
     parse.add_argument("--temperature", type=float, default=0.1, help="of the log-odds")
     parse.add_argument("--chunk", type=int, default=1000, help="periods per compiled call")
     parse.add_argument("--out", type=Path, default=Path("results/benchmarks/neural_testbed.json"))
+    parse.add_argument("--join", type=Path, help="a file of other seeds to add, and run nothing")
     parse.add_argument("--list", action="store_true", help="say what there is, and run nothing")
     given = parse.parse_args()
     plain, looks = operations(AGENTS["plain"](given.temperature))
     found: dict[str, Any] = {"agents": {}}
     if given.out.exists():
         found = json.loads(given.out.read_text())
+    if given.join is not None:
+        for name, run in json.loads(given.join.read_text())["agents"].items():
+            found["agents"][name] = joined(found["agents"][name], run)
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        return
     found |= {"periods": given.periods, "device": str(jax.devices()[0]), "jax": jax.__version__}
     found |= {"python": platform.python_version(), "temperature": given.temperature}
     seeds = list(range(given.first_seed, given.first_seed + given.seeds))

@@ -20,7 +20,7 @@ def with_constant(x):
 
 
 def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(float64):
-    """Each with the first of the features, as many as it takes, and with its own prior and noise."""
+    """Each with as many of the features as it takes, and with a prior and a noise of its own."""
     trust, faith, kinds = 0.2, 1.5, [(DIM, 2.0), (DIM, 0.1), (1, 2.0)]
     blend = es.Blend(tuple(es.Linear(d, prior_std=w) for d, w in kinds), trust, faith)
     ensemble, key = es.Ensemble(blend, 4), jax.random.key(1)

@@ -439,7 +439,7 @@ def test_a_log_says_what_is_wrong_by_name_and_count(change, message):
         (PI, {"clip": 0.0}, "clip must be greater than 0"),
         (PI, {"support": 2.0}, "support must be between 0 and 1"),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
 )
 def test_a_mistake_in_evaluate_is_told(policy, options, message):
     with pytest.raises((ValueError, TypeError)) as caught:

@@ -148,7 +148,8 @@ def test_names_are_found_in_time_linear_in_their_number():
 def test_rows_are_put_in_the_order_of_the_agents_own_actions():
     offers = Offers(3, NAMES, None)
     given = {"cake": [3.0], "tea": [1.0], "coffee": [2.0]}
-    table, names, may = offers.read(given, None, {"cake": False, "tea": True, "coffee": True}, 1)
+    read = offers.read(given, None, {"cake": False, "tea": True, "coffee": True}, 1)
+    table, names, may = read[:3]
     assert table.tolist() == [[1.0], [2.0], [3.0]]
     assert names == NAMES
     assert may.tolist() == [True, True, False]

@@ -248,7 +248,7 @@ def test_a_told_noise_means_what_it_says():
         "RandomFeatures(Linear(dim=163), dim=3)",
         "RandomFeatures(Linear(dim=13), dim=3, waves=((10, 1, 2),), seed=4)",
         "PerAction(Blend(learners=(Linear(dim=2), Linear(dim=1))), arms=2)",
-        "Persistent(Ensemble(PerAction(Blend(learners=(Linear(dim=2),)), arms=2), members=3), tries=1)",
+        "Persistent(Ensemble(PerAction(Linear(dim=2), arms=2), members=3), tries=1)",
     ],
 )
 def test_a_part_is_written_as_one_would_write_it(text):

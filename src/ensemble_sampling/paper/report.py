@@ -3,13 +3,13 @@
 import base64
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ..files import Damaged, read_json
-from . import FIGURES, PANELS, figures
+from . import FIGURES, PANELS, figures, others
 from .claims import CLAIMS, Claim, Results, Unavailable
 from .declare import Figure, Panel
 from .tables import plain, table
@@ -70,7 +70,7 @@ def build(folder: str | os.PathLike[str], say: Callable[[str], None] = print) ->
         raise ValueError(f"{folder} holds no results; expected some of {names}")
     for figure in _present(found):
         figures.save(figure, found, folder)
-    text = markdown(found)
+    text = markdown(found, others.section(others.load(folder), folder))
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(html(text, folder), encoding="utf-8")
     return folder / "report.html"
@@ -89,8 +89,8 @@ def draw(folder: str | os.PathLike[str], panel: Panel) -> None:
             figures.save(figure, found, Path(folder))
 
 
-def markdown(found: Results) -> str:
-    """The whole report."""
+def markdown(found: Results, more: Sequence[str] = ()) -> str:
+    """The whole report; `more` comes after the figures."""
     sections = [
         "# Ensemble sampling: the paper's experiments",
         "Lu and Van Roy, *Ensemble Sampling*, 2017 ([arXiv:1705.07347]"
@@ -102,6 +102,7 @@ def markdown(found: Results) -> str:
         "## What the paper claims, and what was measured",
         *_claims(found),
         *(part for figure in _present(found) for part in _figure(figure, found)),
+        *more,
         "## Settings",
         *_settings(found),
         "## What was reduced",
