@@ -7,13 +7,17 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test lint format reproduce clean
+.PHONY: test test-slow lint format reproduce clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
-test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
-test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
+test test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
+test test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
 test: .venv/ready
-	$(BIN)/pytest -n auto --maxprocesses 8
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow"
+
+# Claims over many worlds, kills over many rounds, and variations of what `test` covers.
+test-slow: .venv/ready
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -1,11 +1,88 @@
 """Settings for every test: property tests are repeatable, and float64 is asked for by name."""
 
+from pathlib import Path
+
 import jax
 import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=20)
 settings.load_profile("repeatable")
+
+
+SLOW = (
+    # Claims over many worlds, kills over many rounds, pages that train networks.
+    "test_paper_1a.py",
+    "test_sizing.py::test_ten_arms_need",
+    "test_gold.py",
+    "test_crash.py::test_killed_at_random_moments",
+    "test_export.py::test_an_export_takes_little_memory",
+    "test_experiments.py::test_results_say_what_was_run",
+    "test_experiments.py::test_side_by_side",
+    "test_diagnostics.py::test_the_exact_posterior_is_calibrated",
+    "test_diagnostics.py::test_predictions_say_how_many",
+    "test_planning.py",
+    "test_network.py::test_thirty_models_beat",
+    "test_network_posteriors.py",
+    "test_network_defaults.py",
+    "test_simulate.py::test_expected_scoring",
+    "test_simulate.py::test_coupling_sharpens",
+    "test_forgetting.py::test_agents_that_forget_find",
+    "test_histories.py::test_a_thinned_ensemble",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/own-networks.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/clicks.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/compare-agents.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/latency.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/trees.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/explanation/how-it-works.md]",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/explanation/which-posterior.md]",
+)
+VARIATIONS = (
+    # Cases of the contract that differ from another by one setting.
+    "arms that forget",
+    "ensemble of linear that forget",
+    "rademacher",
+    "unperturbed",
+    "vector outcomes",
+    "vectors of unknown scale",
+    "forgetting per action",
+    "poisson ensemble per action",
+    "poisson ensemble of unknown scale",
+    "networks with a reservoir",
+    "clicks",
+    "output per action",
+    "bernoulli ensemble of networks",
+    "coherent dropout",
+    "growing ensemble of networks",
+    "laplace, last layer",
+    "laplace, diagonal",
+    "coordinates",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Which tests are slow; and what shares states that take long runs in one process."""
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        variation = False
+        if isinstance(case, str):
+            item.add_marker(pytest.mark.xdist_group(case))
+            variation = any(part in case for part in VARIATIONS)
+        if variation or item.nodeid.removeprefix("tests/").startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
+MAPS = Path("/proc/self/maps")  # where there is such a thing
+MANY = 30_000  # Linux lets a process have 65,530, and kills it then
+
+
+@pytest.fixture(autouse=True)
+def compiled(request):
+    """Every compiled program holds a few mappings of memory; a process forgets them in time."""
+    yield
+    request.config.ran = getattr(request.config, "ran", 0) + 1
+    if request.config.ran % 20 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY:
+        jax.clear_caches()
 
 
 @pytest.fixture

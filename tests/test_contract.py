@@ -2,7 +2,7 @@
 
 # ruff: noqa: F722 (jaxtyping's shapes are not forward references)
 
-from functools import partial
+from functools import lru_cache, partial
 
 import equinox as eqx
 import jax
@@ -181,10 +181,15 @@ def single(agent, t):
     return seen if fact(agent, "reward") is not None else seen[0]
 
 
-@pytest.fixture(scope="module", params=AGENTS)
+@pytest.fixture(params=AGENTS)
 def case(request):
     """(agent, its states at the start and after every one of a few updates)."""
-    agent, key = AGENTS[request.param], jax.random.key(1)
+    return made(request.param)
+
+
+@lru_cache(maxsize=4)
+def made(name):
+    agent, key = AGENTS[name], jax.random.key(1)
     states = [called(init, agent, key)]
     for t in range(UPDATES):
         action = es.Action(jnp.int32(t % ARMS), FEATURES[t % ARMS])

@@ -262,3 +262,27 @@ def test_a_first_decision_that_could_not_be_written_locks_nobody_out(tmp_path, t
     with es.Bandit.open(tmp_path) as bandit:
         assert equal(bandit.state, state)
         bandit.choose(context=then)
+
+
+@pytest.mark.parametrize("actions", [["a", "b", "c"], None])
+def test_an_offset_of_a_billion_costs_no_precision(tmp_path, actions):
+    """Outcomes are counted from the first of them, on disk and after reopening as well."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3, 2))
+    noise = rng.normal(size=60)
+    chosen, values = {}, {}
+    for offset in (0.0, 2.0**30):
+        folder = tmp_path / str(offset)
+        chosen[offset] = []
+        for t, (row, e) in enumerate(zip(rows, noise, strict=True)):
+            if t % 20 == 0:
+                bandit = es.Bandit.open(folder, actions=actions)
+            made = bandit.choose(context=row[0]) if actions else bandit.choose(row)
+            chosen[offset].append(made.index)
+            values[offset] = made.values.mean
+            y = round(256 * (row[0, 0] * made.index + 0.1 * e)) / 256  # exact, with the offset too
+            bandit.learn(made.id, offset + y)
+            if t % 20 == 19:
+                bandit.close()
+    assert chosen[0.0] == chosen[2.0**30]
+    np.testing.assert_allclose(values[2.0**30] - 2.0**30, values[0.0], rtol=0, atol=1e-6)

@@ -460,3 +460,23 @@ def test_a_mistake_in_a_candidates_file_is_told_in_a_sentence(tmp_path):
         done = CliRunner().invoke(app, ["evaluate", str(tmp_path / "b"), str(file)])
         assert done.exit_code == 2
         assert message in " ".join(done.stderr.split())
+
+
+def test_an_informed_agent_starts_from_the_log_learned_one_by_one():
+    agent = es.ThompsonSampling(es.Exact(es.PerAction(es.Linear(X.shape[1], 0.5), K)))
+    informed, key = es.Informed(agent, LOG), jax.random.key(3)
+    start, learn = jax.random.split(key)
+    state = agent.init(start)
+    update = jax.jit(lambda *given: agent.update(*given))
+    for at, (i, x, y) in enumerate(zip(CHOSEN, X, Y, strict=True)):
+        action = es.Action(jnp.asarray(i), jnp.asarray(x, float))
+        state = update(jax.random.fold_in(learn, at), state, action, jnp.asarray(y, float))
+    have, offer = informed.init(key), jnp.asarray(X[:K], float)
+    np.testing.assert_allclose(
+        informed.values(key, have, offer), agent.values(key, state, offer), rtol=0, atol=1e-5
+    )
+    world = es.LinearBandit(dim=X.shape[1], arms=K, noise_std=0.5)
+    result = es.simulate(informed, world, periods=3, realizations=2)
+    assert result.label.endswith(", informed")
+    with pytest.raises(ValueError, match="knows 4 actions, the log has 3"):
+        es.Informed(es.Greedy(es.IndependentArms(4)), LOG)

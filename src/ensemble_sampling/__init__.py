@@ -24,6 +24,7 @@ from .environments import (
     NeuronBandit,
 )
 from .evaluate.evaluation import evaluate
+from .evaluate.informed import Informed
 from .evaluate.log import Log
 from .evaluate.replay import replay
 from .evaluate.world import Logged
@@ -98,6 +99,7 @@ __all__ = [
     "Hasher",
     "Hypermodel",
     "IndependentArms",
+    "Informed",
     "Langevin",
     "Laplace",
     "Learner",

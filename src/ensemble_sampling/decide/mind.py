@@ -30,6 +30,7 @@ class Taught(NamedTuple):
     outcomes: int  # how many were learned
     frozen: int  # how many its scale was taken from
     revisions: int = 0  # how many were made when it was
+    origin: float = 0.0  # what outcomes are counted from
 
     @property
     def known(self) -> tuple[int, int]:
@@ -138,7 +139,9 @@ class Mind:
             found = load_snapshot(path, fresh, ledger, self.description)
             if found is not None:
                 scaled = frozen(found.sequence)
-                return Taught(found.state, found.sequence, scaled, found.revisions)
+                return Taught(
+                    found.state, found.sequence, scaled, found.revisions, found.origin
+                )
         return Taught(fresh, 0, 0, ledger.revisions)
 
     def sync(self, ledger: Ledger) -> State:
@@ -181,8 +184,17 @@ class Mind:
         fresh = State(new, self._init(self._bound, self._start_key))
         return Taught(fresh, 0, due, now.revisions)
 
+    def _origin(self, first: Any) -> float:
+        """What outcomes are counted from: the default agent learns their offset, so that the first
+        may as well be 0; then no offset, however large, costs any of the precision."""
+        return 0.0 if self.recipe is None or not isinstance(first, float) else first
+
     def _apply(self, row: Decided, outcome: Any) -> None:
         assert self.taught is not None
+        if self.taught.outcomes == 0:
+            self.taught = self.taught._replace(origin=self._origin(outcome))
+        if self.taught.origin:
+            outcome = outcome - self.taught.origin
         arm = self.offers.arm(row.number, row.chosen, row.action)
         key = np.array([self._streams[1], row.number, arm], np.uint32)
         features, y = row.features.astype(self.dtype, copy=False), np.asarray(outcome, self.dtype)
@@ -212,6 +224,8 @@ class Mind:
         drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
         index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, len(mask))[:, :rows]
         shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
+        if values is not None and self.taught is not None and self.taught.origin:
+            values = values._replace(mean=values.mean.astype(np.float64) + self.taught.origin)
         if not shares[index] > 0:
             raise ValueError(
                 "the agent's values are no numbers any more: features or outcomes were too large "
@@ -276,7 +290,7 @@ class Mind:
         if path is None or self.taught is None:
             return
         about = (ledger.id, self.taught.outcomes, self.description, self.diverged(ledger))
-        save_snapshot(path, Snapshot(state, *about, self.taught.revisions))
+        save_snapshot(path, Snapshot(state, *about, self.taught.revisions, self.taught.origin))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""

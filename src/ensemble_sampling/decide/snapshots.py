@@ -28,6 +28,7 @@ class Snapshot(NamedTuple):
     description: Any
     diverged: int
     revisions: int = 0  # of outcomes, which it knows
+    origin: float = 0.0  # what outcomes are counted from
 
 
 def save_snapshot(path: Path, snapshot: Snapshot) -> None:
@@ -39,6 +40,7 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
         "description": json.dumps(snapshot.description),
         "diverged": str(snapshot.diverged),
         "revisions": str(snapshot.revisions),
+        "origin": repr(float(snapshot.origin)),
     }
     content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
     write_atomically(path, lambda file: file.write(content))
@@ -79,7 +81,8 @@ def load_snapshot(path: Path, like: Any, ledger: Ledger, description: Any) -> Sn
         return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    return Snapshot(state, about["ledger"], sequence, recorded, int(about["diverged"]), revisions)
+    counts = (int(about["diverged"]), revisions, float(about.get("origin", 0.0)))
+    return Snapshot(state, about["ledger"], sequence, recorded, *counts)
 
 
 def _passed_over(why: str) -> None:

@@ -290,18 +290,22 @@ def learned(agent: Agent, key: Any, x: np.ndarray, log: Log, part: slice) -> Any
     return state
 
 
+def taught(agent: Agent, key: Any, state: Any, first: Any, *rows: Array) -> Any:
+    """`state` after rows (index, features, outcome), the first of which has the number `first`."""
+
+    def step(state: Any, row: Any) -> tuple[Any, None]:
+        at, index, features, outcome = row
+        now = jax.random.fold_in(key, first + at)
+        return agent.update(now, state, Action(index, features), outcome), None
+
+    times = jnp.arange(len(rows[0]), dtype=jnp.uint32)
+    return jax.lax.scan(step, state, (times, *rows))[0]
+
+
 @lru_cache(maxsize=64)
 def _learning(structure: Any) -> Any:
     @jax.jit
-    def run(leaves: Any, key: Any, state: Any, first: Array, *rows: Array) -> Any:
-        agent = jax.tree.unflatten(structure, leaves)
-
-        def step(state: Any, row: Any) -> tuple[Any, None]:
-            at, index, features, outcome = row
-            now = jax.random.fold_in(key, first + at)
-            return agent.update(now, state, Action(index, features), outcome), None
-
-        times = jnp.arange(len(rows[0]), dtype=jnp.uint32)
-        return jax.lax.scan(step, state, (times, *rows))[0]
+    def run(leaves: Any, *given: Any) -> Any:
+        return taught(jax.tree.unflatten(structure, leaves), *given)
 
     return run
