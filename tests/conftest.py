@@ -11,31 +11,27 @@ settings.load_profile("repeatable")
 
 
 SLOW = (
-    # Claims over many worlds, kills over many rounds, pages that train networks.
-    "test_paper_1a.py",
-    "test_sizing.py::test_ten_arms_need",
-    "test_gold.py",
+    # Claims over many worlds, kills and interrupts over many rounds, studies, trained networks.
+    "test_contract.py::test_one_decision_at_a_time",
     "test_crash.py::test_killed_at_random_moments",
+    "test_diagnostics.py",
+    "test_docs.py::test_every_python_block_of_a_page_runs[docs/",
+    "test_experiments.py",
     "test_export.py::test_an_export_takes_little_memory",
-    "test_experiments.py::test_results_say_what_was_run",
-    "test_experiments.py::test_side_by_side",
-    "test_diagnostics.py::test_the_exact_posterior_is_calibrated",
-    "test_diagnostics.py::test_predictions_say_how_many",
-    "test_planning.py",
-    "test_network.py::test_thirty_models_beat",
-    "test_network_posteriors.py",
+    "test_forgetting.py",
+    "test_gold.py",
+    "test_histories.py",
+    "test_interrupts.py",
+    "test_network.py",
     "test_network_defaults.py",
-    "test_simulate.py::test_expected_scoring",
+    "test_network_posteriors.py",
+    "test_paper_1a.py",
+    "test_planning.py",
+    "test_rewards.py::test_a_click_network",
+    "test_shadows.py",
     "test_simulate.py::test_coupling_sharpens",
-    "test_forgetting.py::test_agents_that_forget_find",
-    "test_histories.py::test_a_thinned_ensemble",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/own-networks.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/clicks.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/compare-agents.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/latency.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/how-to/trees.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/explanation/how-it-works.md]",
-    "test_docs.py::test_every_python_block_of_a_page_runs[docs/explanation/which-posterior.md]",
+    "test_simulate.py::test_expected_scoring",
+    "test_sizing.py",
 )
 VARIATIONS = (
     # Cases of the contract that differ from another by one setting.

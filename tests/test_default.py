@@ -273,16 +273,16 @@ def test_an_offset_of_a_billion_costs_no_precision(tmp_path, actions):
     chosen, values = {}, {}
     for offset in (0.0, 2.0**30):
         folder = tmp_path / str(offset)
-        chosen[offset] = []
+        chosen[offset], bandit = [], es.Bandit.open(folder, actions=actions)
         for t, (row, e) in enumerate(zip(rows, noise, strict=True)):
-            if t % 20 == 0:
+            if t % 20 == 19:
+                bandit.close()
                 bandit = es.Bandit.open(folder, actions=actions)
             made = bandit.choose(context=row[0]) if actions else bandit.choose(row)
             chosen[offset].append(made.index)
             values[offset] = made.values.mean
             y = round(256 * (row[0, 0] * made.index + 0.1 * e)) / 256  # exact, with the offset too
             bandit.learn(made.id, offset + y)
-            if t % 20 == 19:
-                bandit.close()
+        bandit.close()
     assert chosen[0.0] == chosen[2.0**30]
     np.testing.assert_allclose(values[2.0**30] - 2.0**30, values[0.0], rtol=0, atol=1e-6)

@@ -139,9 +139,7 @@ class Mind:
             found = load_snapshot(path, fresh, ledger, self.description)
             if found is not None:
                 scaled = frozen(found.sequence)
-                return Taught(
-                    found.state, found.sequence, scaled, found.revisions, found.origin
-                )
+                return Taught(found.state, found.sequence, scaled, found.revisions, found.origin)
         return Taught(fresh, 0, 0, ledger.revisions)
 
     def sync(self, ledger: Ledger) -> State:
