@@ -283,3 +283,28 @@ def test_interrupted_at_any_line_all_of_it_is_done_or_nothing(call, step):
         if done:
             return
     raise AssertionError("it never ran through")
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_a_shadow_whose_choices_had_no_chance_has_no_value(offset):
+    """Two actions of .1 and .9, of which the first is soon never chosen: the log cannot tell what
+    an even choice would earn. With a floor it can, whatever the offset of rewards."""
+    rng = np.random.default_rng(0)
+    for floor, known in ((0.0, False), (0.5, True)):
+        agent = es.EnsembleSampling(es.IndependentArms(2), members=10)
+        bandit = es.Bandit(agent, actions=["a", "b"], floor=floor)
+        for t in range(300):
+            made = bandit.choose()
+            if t == 0:
+                bandit.shadow("even", es.Uniform())
+            bandit.learn(made.id, offset + float(rng.random() < (0.1, 0.9)[made.index]))
+        (even,) = bandit.summary().shadows
+        if known:
+            assert even.value is not None
+            assert even.stderr is not None
+            assert abs(even.value - offset - 0.5) < 4 * even.stderr
+            assert 0.01 < even.stderr < 0.1
+        else:
+            assert even.value is None
+            assert even.unsupported > 0.2
+            assert "had no chance" in str(even)

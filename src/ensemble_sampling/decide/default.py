@@ -27,6 +27,7 @@ class Default:
     hashed have no waves: their pairs are features already, and the second model is one of a
     narrower prior, for most of them mean nothing.
 
+    kind: which way of putting these together; another one would be another agent.
     spread: of the members before the first outcome, in units of the noise: their perturbations are
         inflated by so much over the length of a row of features. Members that spread as widely as
         the posterior explore long after it has ceased to pay, since contexts that differ make even
@@ -43,6 +44,7 @@ class Default:
     tries: float = 1.0
     chance: float = 0.5
     terms: int = 16
+    kind: int = 2
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> "Default":
@@ -51,6 +53,12 @@ class Default:
             raise ValueError(
                 f"the folder's default agent has the settings {sorted(unknown)}, which this "
                 "version does not know: update ensemble-sampling"
+            )
+        if settings.get("kind") != cls.kind:
+            raise ValueError(
+                f"the folder's default agent is of kind {settings.get('kind', 1)}, from before the "
+                f"first release, and this version makes kind {cls.kind}: Bandit.migrate(folder) "
+                "replays its history into that one"
             )
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value

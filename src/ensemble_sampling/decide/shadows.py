@@ -20,10 +20,13 @@ FROM (
   SELECT p.shadow, p.probability / p.propensity AS w, CASE
     WHEN EXISTS (SELECT 1 FROM revisions WHERE decision = p.decision) THEN
       (SELECT reward FROM revisions WHERE decision = p.decision ORDER BY nth DESC LIMIT 1)
-    ELSE o.reward END AS r
+    ELSE o.reward END - (SELECT min(reward) FROM outcomes) AS r
   FROM opinions AS p JOIN outcomes AS o ON o.decision = p.decision
 ) WHERE r IS NOT NULL GROUP BY shadow
 """
+ORIGIN = "SELECT min(reward) FROM outcomes"  # taken off before squares are summed, lest they cancel
+SUPPORT = 0.05  # of its choices may have had no chance, before nothing can be said of their value
+ENOUGH = 100  # decisions, before chance cannot explain weights that are missing
 AGREEMENT = (
     "SELECT p.shadow, count(*), avg(p.chosen = d.chosen) FROM opinions AS p "
     "JOIN decisions AS d ON d.number = p.decision GROUP BY p.shadow"
@@ -39,6 +42,8 @@ class Compared:
         its standard error. What it would choose must have had a chance: decide with a `floor`.
     effective: how many decisions made by itself would tell as much.
     reward: the mean reward of the agent in charge over the same decisions.
+    unsupported: at least this share of its choices had no chance, since weights that should have
+        the mean 1 have less; there is no value where it is above 5%.
     """
 
     name: str
@@ -48,11 +53,17 @@ class Compared:
     stderr: float | None
     effective: float
     reward: float | None
+    unsupported: float = 0.0
 
     def __str__(self) -> str:
         if self.agreement is None:
             return f"{self.name}: no decision yet"
         text = f"{self.name}: agrees in {self.agreement:.3g} of {self.decisions} decisions"
+        if self.unsupported > SUPPORT:
+            return (
+                f"{text}; what it would have earned cannot be told: at least "
+                f"{self.unsupported:.0%} of its choices had no chance. Decide with a floor"
+            )
         if self.value is None or self.stderr is None or self.reward is None:
             return text
         return (
@@ -123,22 +134,28 @@ def compare(ledger: Ledger) -> tuple[Compared, ...]:
     """How every shadow would have done."""
     agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
     sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
+    origin = next(iter(ledger.ask_all(ORIGIN)))[0] or 0.0
     return tuple(
-        _compared(name, agreed.get(shadow.number), sums.get(shadow.number))
+        _compared(name, agreed.get(shadow.number), sums.get(shadow.number), origin)
         for name, shadow in recorded(ledger).items()
     )
 
 
-def _compared(name: str, agreed: Any, sums: Any) -> Compared:
+def _compared(name: str, agreed: Any, sums: Any, origin: float) -> Compared:
     decisions, agreement = agreed or (0, None)
     value = stderr = reward = None
-    effective = 0.0
+    effective = unsupported = 0.0
     if sums is not None:
-        _, reward, w, wr, ww, wwr, wwrr = sums
-        if w > 0:
+        count, reward, w, wr, ww, wwr, wwrr = sums
+        reward, mean = reward + origin, w / count
+        deviation = math.sqrt(max(0.0, ww / count - mean**2) / count)
+        if count >= ENOUGH:
+            unsupported = max(0.0, 1 - (mean + 4 * deviation))  # weights are skewed
+        if w > 0 and unsupported <= SUPPORT:
             value, effective = wr / w, w * w / ww
             stderr = math.sqrt(max(0.0, wwrr - 2 * value * wwr + value**2 * ww)) / w
-    return Compared(name, decisions, agreement, value, stderr, effective, reward)
+            value += origin
+    return Compared(name, decisions, agreement, value, stderr, effective, reward, unsupported)
 
 
 class Shadows:

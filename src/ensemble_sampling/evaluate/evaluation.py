@@ -115,7 +115,8 @@ def _judge(
     for name in policies:
         representer = rewards.representer(reach[name]) if isinstance(rewards, Fitted) else None
         exact = log.has_all_propensities
-        share = outside[name] / count if exact else _shortfall(weight[name])
+        # A propensity of one in a billion is above 0, and shows as little as none.
+        share = max(outside[name] / count, _shortfall(weight[name], 4.0 if exact else 1.96))
         facts = Judged(weight[name], log.outcome, fitted, direct[name], representer)
         given = several[name]
         taught = isinstance(given, Bandit) and given._ledger.id == log.ledger
@@ -135,9 +136,10 @@ def _named(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from error
 
 
-def _shortfall(weight: np.ndarray) -> float:
-    """Weights have the mean 1 less the unsupported share: what is significantly missing."""
-    missing = 1 - interval(float(weight.mean()), weight - weight.mean()).high
+def _shortfall(weight: np.ndarray, errors: float) -> float:
+    """Weights have the mean 1 less the unsupported share: what is missing by so many standard
+    errors, of which more are asked where propensities already say most of it."""
+    missing = 1 - float(weight.mean() + errors * weight.std() / np.sqrt(len(weight)))
     return max(0.0, missing)
 
 
