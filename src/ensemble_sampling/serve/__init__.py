@@ -1,0 +1,1 @@
+"""The decision service: bandits behind HTTP, served by several processes."""
