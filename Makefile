@@ -7,17 +7,21 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-slow lint format reproduce clean
+.PHONY: test test-slow test-browser lint format reproduce clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
-test test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
-test test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
+test test-slow test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
+test test-slow test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
 test: .venv/ready
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow and not browser"
 
 # Claims over many worlds, kills over many rounds, and variations of what `test` covers.
 test-slow: .venv/ready
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m slow
+
+# The dashboard in a real browser, which CHROMIUM names where it is not /usr/bin/chromium.
+test-browser: .venv/ready
+	$(BIN)/pytest -m browser
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -76,6 +76,8 @@ def coverage(reward, model, weights, repetitions, value=None):
         effective.append(found.effective)
         largest.append(found.largest)
         for method, estimate in found.estimates.items():
+            if estimate.low is None or estimate.high is None:  # it has none, for its bias
+                continue
             held.setdefault(method, []).append(estimate.low <= value <= estimate.high)
             widths.setdefault(method, []).append(estimate.high - estimate.low)
     return {

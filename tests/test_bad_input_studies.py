@@ -8,6 +8,7 @@ accepted in silence, and a command says what was wrong in a sentence and ends wi
 # pyright: reportArgumentType=false, reportCallIssue=false
 
 import re
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -19,11 +20,14 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling import diagnostics, theory
 from ensemble_sampling.cli import app
-from ensemble_sampling.paper import report
-from ensemble_sampling.paper.reproduce import reproduce, select
+from ensemble_sampling.experiments import report
+from ensemble_sampling.experiments.running import compute
+from ensemble_sampling.experiments.running import select as select_of
+from ensemble_sampling.paper import STUDY
 from ensemble_sampling.simulate import execution
 
 NAN, INF = float("nan"), float("inf")
+reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)
 ARMS, WORLD = es.IndependentArms(4), es.GaussianArms(4)
 AGENT = es.EnsembleSampling(ARMS, 3)
 NETWORK = es.Network(es.GaussianMLP(4, (3,)), 4, 10)
@@ -232,14 +236,18 @@ STUDIES = [
     (lambda: select("1a"), TypeError, "names must be a list of panels or figures, got '1a'"),
     (lambda: select(["5x"]), ValueError, "there is no panel '5x'; accepted are 1a, 1b"),
     (lambda: select([1]), ValueError, "there is no panel 1; accepted are"),
-    (lambda: reproduce(["1a"], "desk"), ValueError, "scale must be 'laptop' or 'paper'"),
+    (lambda: reproduce(["1a"], "desk"), ValueError, "a number, 'full' or 'laptop', got 'desk'"),
     (lambda: reproduce(["1a"], realizations=1), ValueError, "realizations must be at least 2"),
     (lambda: reproduce(["1a"], realizations=9.0), TypeError, "realizations must be a whole"),
     (lambda: reproduce(["1a"], seed="0"), TypeError, "seed must be a whole number, got '0'"),
     (lambda: reproduce(["1a"], out=3), TypeError, "out must be a folder's path, got 3"),
     (lambda: reproduce(["1a"], out=__file__), ValueError, "out must be a folder, but .* is a file"),
     (lambda: reproduce(["1a"], force="yes"), TypeError, "force must be True or False, got 'yes'"),
-    (lambda: report.build("nowhere"), ValueError, "nowhere holds no results; expected some of 1a"),
+    (
+        lambda: report.build(STUDY, "nowhere"),
+        ValueError,
+        "nowhere holds no results; expected some of 1a",
+    ),
 ]
 
 

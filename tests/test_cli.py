@@ -1,5 +1,6 @@
 """The command line: thin, quiet off the terminal, and plain about mistakes."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,8 +10,9 @@ import pytest
 import toy_panels
 from typer.testing import CliRunner
 
+import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.paper import curves
+from ensemble_sampling.experiments import curves
 
 runner = CliRunner()
 
@@ -59,6 +61,24 @@ def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypat
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_said():
+    done = runner.invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"ensemble-sampling {es.__version__}\n")
+
+
+def test_a_bandit_is_inspected_as_json(tmp_path):
+    with es.Bandit.open(tmp_path / "b", es.EnsembleSampling(es.IndependentArms(3), 2)) as bandit:
+        decision = bandit.choose()
+        bandit.learn(decision.id, 2.5)
+        bandit.choose()
+    done = runner.invoke(app, ["inspect", str(tmp_path / "b"), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["decisions"], told["outcomes"], told["pending"], told["reward"]) == (2, 1, 1, 2.5)
+    assert told["shadows"] == []
+    assert "decisions  2" in runner.invoke(app, ["inspect", str(tmp_path / "b")]).stdout
 
 
 def test_help_names_the_commands():

@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import partial
 
 import jax
 import numpy as np
@@ -195,23 +196,25 @@ def as_format_1(folder, old):
     return old
 
 
-def as_format_2(folder, old):
-    """The same ledger as versions wrote it that kept only the chosen action's features."""
+def as_format(version, folder, old):
+    """The same ledger without the tables that came later: version 2 kept only the chosen action's
+    features, 3 no ids of others."""
     old.mkdir()
     shutil.copy(folder / "ledger.sqlite", old)
     with closing(sqlite3.connect(old / "ledger.sqlite", isolation_level=None)) as db:
         held = format.counts(db)
-        for table in format.SINCE_3:
-            db.execute(f"DROP TABLE {table}")
-            del held[table]
-        for row in (("format", "2"), ("counts", json.dumps(held)), ("file", "")):
+        for since in range(version + 1, format.FORMAT + 1):
+            for table in format.SINCE[since]:
+                db.execute(f"DROP TABLE {table}")
+                held.pop(table, None)
+        for row in (("format", str(version)), ("counts", json.dumps(held)), ("file", "")):
             db.execute(format.SET, format.sealed("about", row))
     file = copies.identity(old / "ledger.sqlite")
     change(old, format.SET, *format.sealed("about", ("file", file)))
     return old
 
 
-OLDER = {"1": as_format_1, "2": as_format_2}
+OLDER = {"1": as_format_1, "2": partial(as_format, 2), "3": partial(as_format, 3)}
 LATER = ("context", "actions", "available", "offer")
 
 
@@ -224,7 +227,8 @@ def known_then(contents):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("version", OLDER)
 def test_a_ledger_of_an_older_format_is_upgraded_in_place(folder, tmp_path, version):
-    before, old = known_then(contents(folder)), OLDER[version](folder, tmp_path / "old")
+    before_all = contents(folder)
+    before, old = known_then(before_all), OLDER[version](folder, tmp_path / "old")
     assert inspect(old).outcomes == 30  # reading changes nothing
     with closing(Ledger(old, write=False)) as ledger:
         assert ledger.table()["outcome"] == before[2]["outcome"]
@@ -233,10 +237,11 @@ def test_a_ledger_of_an_older_format_is_upgraded_in_place(folder, tmp_path, vers
         assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == (version,)
     after = contents(old)
     assert known_then(after) == before
-    assert after[2]["offer"] == [None] * 40
+    offers = before_all[2]["offer"] if version == "3" else [None] * 40
+    assert after[2]["offer"] == offers
     for upgraded in (old, tmp_path / "copy"):
         with closing(sqlite3.connect(upgraded / "ledger.sqlite")) as db:
-            assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("3",)
+            assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("4",)
             tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
             assert tables == format.SCHEMA
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -254,7 +259,7 @@ def test_an_upgraded_bandit_goes_on_as_if_nothing_had_happened(folder, tmp_path,
 
 
 def test_what_an_older_ledger_lost_before_its_upgrade_is_missed(folder, tmp_path):
-    old = as_format_2(folder, tmp_path / "old")
+    old = as_format(2, folder, tmp_path / "old")
     change(old, "DELETE FROM outcomes WHERE sequence > 20")
     for _ in range(2):
         with pytest.raises(Damaged, match="it has 20 outcomes, and had 30"):

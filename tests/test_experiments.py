@@ -14,10 +14,9 @@ import pytest
 import toy_panels
 
 import ensemble_sampling as es
-from ensemble_sampling import files
-from ensemble_sampling.paper import FIGURES, PANELS, Curves, Figure, curves, paths, sizes
-from ensemble_sampling.paper import reproduce as running
-from ensemble_sampling.paper.reproduce import reproduce, select
+from ensemble_sampling import files, paper
+from ensemble_sampling.experiments import Experiment, Study, curves, paths, running, sizes
+from ensemble_sampling.paper import PANELS, STUDY
 from ensemble_sampling.simulate.execution import check_parts
 
 # Section 5 of the paper: periods, realizations, and the curves of each panel.
@@ -44,6 +43,11 @@ def toy(monkeypatch):
     toy_panels.install(monkeypatch.setattr)
 
 
+def reproduce(names=(), realizations="laptop", **options):
+    """As the command does."""
+    running.compute(paper.STUDY, names, realizations, **options)
+
+
 def numbers(path):
     """What the results say, but for when and how fast they were made."""
     return {name: value for name, value in files.read_json(path).items() if name not in CHANGING}
@@ -58,19 +62,19 @@ def test_the_panels_are_those_of_the_paper():
         name: (
             panel.periods,
             panel.realizations,
-            panel.labels if isinstance(panel, Curves) else [*getattr(panel, "arms", ())],
+            panel.labels if isinstance(panel, Experiment) else [*getattr(panel, "arms", ())],
         )
-        for figure in FIGURES
-        if not figure.ours
+        for figure in STUDY.figures
+        if not figure.remark
         for name, panel in ((p.name, p) for p in figure.panels)
     }
     assert declared == PAPER
 
 
-@pytest.mark.parametrize("name", [n for n, p in PANELS.items() if isinstance(p, Curves)])
+@pytest.mark.parametrize("name", [n for n, p in PANELS.items() if isinstance(p, Experiment)])
 def test_every_declared_agent_fits_its_environment(name):
     panel = PANELS[name]
-    assert isinstance(panel, Curves)
+    assert isinstance(panel, Experiment)
     for agent in panel.agents:
         check_parts(agent, panel.environment)
 
@@ -81,17 +85,17 @@ def test_no_panel_at_laptop_scale_is_larger_than_published():
 
 def test_panels_are_chosen_by_name_figure_or_all():
     def names(*given):
-        return sorted(panel.name for panel in select(given))
+        return sorted(panel.name for panel in running.select(STUDY, given))
 
     assert names() == names("all") == sorted(PANELS)
     assert names("2") == ["2a", "2b"]
     assert names("3c", "1", "1a") == ["1a", "1b", "3c"]
     with pytest.raises(ValueError, match=r"no panel '5'; accepted are 1a, 1b.*4b, 1, 2, 3, 4, all"):
-        select(["1a", "5"])
+        running.select(STUDY, ["1a", "5"])
 
 
 def test_the_cheapest_panel_comes_first():
-    assert select()[0].name == "1a"
+    assert running.select(STUDY)[0].name == "1a"
 
 
 def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
@@ -173,7 +177,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import toy_panels
-from ensemble_sampling.paper import curves, reproduce as running
+from ensemble_sampling.experiments import curves, running
 toy_panels.install()
 simulate = curves.simulate
 
@@ -186,7 +190,7 @@ def killing(agent, *args, progress, **kwargs):
     return simulate(agent, *args, progress=report, **kwargs)
 
 curves.simulate = killing
-running.reproduce(["1a"], out={out!r})
+running.compute(toy_panels.STUDY, ["1a"], "laptop", out={out!r})
 """
 
 
@@ -251,7 +255,7 @@ def test_an_interrupted_run_leaves_its_simulations():
     [
         ({"realizations": 1}, "realizations must be at least 2, got 1"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"scale": "desk"}, "scale must be 'laptop' or 'paper', got 'desk'"),
+        ({"realizations": "desk"}, "a number, 'full' or 'laptop', got 'desk'"),
         ({"names": ["9z"]}, "no panel '9z'"),
     ],
 )
@@ -300,8 +304,7 @@ def test_agents_that_share_a_label_are_told_apart(toy, tmp_path, monkeypatch):
         es.EnsembleSampling(learner, 2, es.Poisson()),
     )
     panel = dataclasses.replace(toy_panels.CURVES, agents=agents)
-    monkeypatch.setattr(running, "PANELS", {"1a": panel})
-    monkeypatch.setattr(running, "FIGURES", (Figure(1, "toy", "A toy.", (panel,)),))
+    monkeypatch.setattr(paper, "STUDY", Study("A toy", [panel]))
     reproduce(["1a"], out=tmp_path)
     series = files.read_json(tmp_path / "1a.json")["series"]
     assert [s["label"] for s in series] == panel.labels
@@ -316,5 +319,5 @@ def test_the_committed_results_are_complete_at_paper_scale(tmp_path, monkeypatch
         for module in (curves, sizes, paths):
             monkeypatch.setattr(module, part, forbidden, raising=False)
     told = []
-    reproduce(scale="paper", out=tmp_path / "results", say=told.append)
+    reproduce(realizations="full", out=tmp_path / "results", say=told.append)
     assert told == [f"nothing to run: the results are in {tmp_path / 'results'}"]

@@ -13,14 +13,23 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, format, history, ledger, offered, summary
+from ensemble_sampling.decide import (
+    copies,
+    databases,
+    format,
+    history,
+    ledger,
+    offered,
+    summary,
+    waiting,
+)
 from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Opinion, Revised
 from ensemble_sampling.decide.offered import Offered
 from ensemble_sampling.decide.summary import summarize
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
-OURS = (ledger, format, history, offered, copies, summary, contextlib)
+OURS = (ledger, databases, format, history, offered, copies, waiting, summary, contextlib)
 TRACED = {module.__file__ for module in OURS}
 
 

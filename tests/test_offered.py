@@ -182,7 +182,7 @@ def test_one_transaction_records_a_decision_and_its_offer(tmp_path):
     with es.Bandit.open(tmp_path, AGENT) as bandit:
         bandit.choose(RNG.normal(size=(4, 3)))
         said = []
-        bandit._ledger._connection.set_trace_callback(said.append)
+        bandit._ledger._database.connection.set_trace_callback(said.append)
         bandit.choose(RNG.normal(size=(4, 3)))
         assert [word for word in said if word.startswith(("BEGIN", "COMMIT"))] == [
             "BEGIN IMMEDIATE",

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 from ensemble_sampling import files
-from ensemble_sampling.paper import (
-    FIGURES,
-    PANELS,
-    Curves,
+from ensemble_sampling.experiments import (
+    Experiment,
     Figure,
     Gaps,
     Paths,
+    Study,
+    beside,
     claims,
-    figure1,
-    figure2,
     figures,
+    page,
     report,
     tables,
 )
-from ensemble_sampling.paper.claims import CLAIMS, Interval, Verdict
+from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdict
+from ensemble_sampling.paper import PANELS, STUDY, figure1, figure2
+from ensemble_sampling.paper.claims import CLAIMS
 from ensemble_sampling.simulate import execution, numbers
 from ensemble_sampling.study import sizing, styles, theory
 
@@ -32,7 +33,7 @@ REALIZATIONS = 50
 # Late regret of every agent, as the paper has it.
 AS_CLAIMED = {
     "1a": (1.0, 5.0, 4.0, 3.0, 2.0),
-    "2a": (300.0, 310.0, 320.0, 290.0, 280.0, 270.0),
+    "2a": (3000.0, 3100.0, 3200.0, 2900.0, 2800.0, 2700.0),
     "2b": (200.0, 100.0, 20.0, 10.0),
     "3a": (30.0, 31.0, 32.0, 33.0),
     "3b": (23.0, 22.0, 20.0, 21.0),
@@ -54,6 +55,7 @@ THE_OPPOSITE |= OURS
 NO_DIFFERENCE = {name: (20.0,) * len(levels) for name, levels in AS_CLAIMED.items()}
 # Ten models equal ε-greedy, and fifty are a tenth: where "orders of magnitude" begins.
 NO_DIFFERENCE |= {"2a": (200.0,) * 6, "2b": (200.0, 200.0, 20.0, 20.0)}
+A_HUNDREDTH = NO_DIFFERENCE | {"2a": (2000.0,) * 6}
 SIZES = {
     "claimed": {arms: (m - 2, m, m + 2) for arms, m in PANELS["1b"].published.items()},  # type: ignore
     "opposite": {arms: (arms**2 - 1, arms**2, arms**2 + 1) for arms in PANELS["1b"].arms},  # type: ignore
@@ -91,7 +93,7 @@ def made_up(levels, sizes, seed=0):
             "device": "paper and pencil",
             "seconds": 1.0,
         }
-        if isinstance(panel, Curves):
+        if isinstance(panel, Experiment):
             found[name]["windows"] = [list(window) for window in panel.windows]
             found[name]["series"] = [
                 series(label, level, panel.windows, panel.periods, rng)
@@ -122,6 +124,10 @@ def claimed():
     return made_up(AS_CLAIMED, SIZES["claimed"])
 
 
+def markdown(found, study=STUDY):
+    return report.markdown(study, found)
+
+
 def save(found, folder):
     for name, data in found.items():
         files.write_json(folder / f"{name}.json", data)
@@ -137,8 +143,10 @@ def save(found, folder):
 )
 def test_every_claim_can_come_out_in_each_of_three_ways(verdict, levels, sizes):
     found = made_up(levels, SIZES[sizes])
+    at_two_orders = made_up(A_HUNDREDTH, SIZES[sizes]) if verdict is Verdict.UNCLEAR else found
     for claim in CLAIMS:
-        interval = claim.quantity(found)
+        interval = claim.quantity(at_two_orders if claim.threshold == 100 else found)
+        assert isinstance(interval, Interval)
         assert interval.low <= interval.estimate <= interval.high
         assert claim.verdict(interval) == verdict, (claim.statement, interval)
 
@@ -257,7 +265,7 @@ def test_approaching_from_below_counts_as_approaching():
 
 def test_panels_of_different_worlds_are_not_compared(claimed):
     found = {**claimed, "2b": {**claimed["2b"], "seed": 1}}
-    text = report.markdown(found)
+    text = markdown(found)
     assert "not computed: panels 2a, 2b were run with different seeds" in text
 
 
@@ -275,31 +283,31 @@ def test_panels_are_compared_in_the_worlds_they_share(claimed):
 
 
 def test_a_missing_panel_leaves_its_claims_open(claimed):
-    text = report.markdown({"1a": claimed["1a"]})
+    text = markdown({"1a": claimed["1a"]})
     assert "**holds**" in text
     assert "not computed: panel 1b has not been run" in text
     assert "- 2b: not run." in text
 
 
 def test_the_report_says_what_was_reduced_and_what_deviates(claimed):
-    text = report.markdown(claimed)
+    text = markdown(claimed)
     assert "- 1b: 50 realizations instead of 10,000." in text
     for deviation in ("withdrew", "divided by the number", "published gradient", "diverge"):
         assert deviation in text
     full = {name: {**d, "realizations": PANELS[name].realizations} for name, d in claimed.items()}
-    assert "Nothing: every panel has the published number" in report.markdown(full)
+    assert "Nothing: every panel has its full number" in markdown(full)
 
 
 def test_diverged_members_are_counted_in_the_report(claimed):
     last = {**claimed["3d"]["series"][-1], "diverged": 1234}
     found = {**claimed, "3d": {**claimed["3d"], "series": [*claimed["3d"]["series"][:-1], last]}}
-    assert "3d 50 models: 1,234" in report.markdown(found)
-    assert "over all realizations: none" in report.markdown(claimed)
+    assert "3d 50 models: 1,234" in markdown(found)
+    assert "over all realizations: none" in markdown(claimed)
 
 
 def test_published_values_stand_beside_ours(claimed):
-    text = report.markdown(claimed)
-    assert "| Thompson sampling | published | 1.835 | 0.368 | 0.176 | 0.118 | 0.071 |" in text
+    text = markdown(claimed)
+    assert "| Thompson sampling | 140-175 | 0.368 | " in text
     assert re.search(r"\| 200 \| 99 \| 99 \| 97 to 101 \|", text)
 
 
@@ -310,16 +318,17 @@ def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeyp
     monkeypatch.setattr(execution, "_program", forbidden)
     monkeypatch.setattr(sizing, "smallest_ensemble", forbidden)
     save(claimed, tmp_path)
-    assert report.build(tmp_path) == tmp_path / "report.html"
+    assert report.build(STUDY, tmp_path) == tmp_path / "report.html"
     made = {path.name for path in tmp_path.iterdir()} - {f"{name}.json" for name in PANELS}
     pictures = {f"figure{n}.{kind}" for n in (1, 2, 3, 4) for kind in ("png", "svg")}
     assert made == pictures | {"report.md", "report.html"}
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    sources = re.findall(r'src="([^"]{0,30})', page)
-    assert len(sources) == 4
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    sources = re.findall(r'src="([^"]{0,30})', text)
+    assert len(sources) == len(PANELS)  # one by one, that a phone can show them below each other
     assert all(source.startswith("data:image/png;base64,") for source in sources)
-    assert "<link" not in page
-    assert "<script" not in page
+    assert 'alt="Figure 2, (b) Ensemble sampling"' in text
+    assert "<link" not in text
+    assert "<script" not in text
     for n in (1, 2, 3, 4):
         ElementTree.parse(tmp_path / f"figure{n}.svg")
 
@@ -329,16 +338,16 @@ def test_the_same_results_give_the_same_files(claimed, tmp_path):
     (tmp_path / "b").mkdir()
     for folder in ("a", "b"):
         save({"1a": claimed["1a"]}, tmp_path / folder)
-        report.build(tmp_path / folder)
+        report.build(STUDY, tmp_path / folder)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
 def test_legends_name_every_series_in_a_style_of_its_own(claimed):
-    for figure in FIGURES:
+    for figure in STUDY.figures:
         axes = figures.draw(figure, claimed).axes
         for ax, panel in zip(axes, figure.panels, strict=True):
-            if not isinstance(panel, Curves) or isinstance(panel, Gaps):
+            if not isinstance(panel, Experiment) or isinstance(panel, Gaps):
                 continue
             lines = [line for line in ax.lines if line.get_label() in panel.labels]
             assert [line.get_label() for line in lines] == panel.labels
@@ -361,7 +370,7 @@ def test_styles_repeat_only_after_264_curves():
 
 
 def test_panels_of_regret_in_one_figure_share_a_scale_that_begins_at_zero(claimed):
-    (low, high), *others = [ax.get_ylim() for ax in figures.draw(FIGURES[2], claimed).axes]
+    (low, high), *others = [ax.get_ylim() for ax in figures.draw(STUDY.figures[2], claimed).axes]
     assert low == 0
     assert high >= 1.2 * 45  # the highest curve of all four panels begins there
     assert others == [(low, high)] * 3
@@ -383,7 +392,7 @@ def test_any_number_of_curves_is_drawn_each_in_a_style_of_its_own(claimed, count
 
 @pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2)])
 def test_a_figure_may_have_any_number_of_panels(claimed, tmp_path, count, rows, columns):
-    figure = Figure(9, "toy", "A toy.", FIGURES[2].panels[:count])
+    figure = Figure(9, "toy", "A toy.", STUDY.figures[2].panels[:count])
     drawn = figures.draw(figure, claimed)
     assert len(drawn.axes) == count
     assert drawn.get_size_inches().tolist() == [4.5 * columns, 3.5 * rows]
@@ -396,17 +405,17 @@ def test_labels_are_shown_as_they_are_in_markdown_and_html(claimed, tmp_path):
     text = "\n\n".join(panel.tables(found["1a"]))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1  # no cell was split
-    page = report.html(f"# A <b>title</b>\n\n{text}\n", tmp_path)
-    body = page.split("<body>")[1]
+    whole = page.html(f"# A <b>title</b>\n\n{text}\n", tmp_path)
+    body = whole.split("<body>")[1]
     assert [unescape(cell) for cell in re.findall(r"<tr>\n<td>(.*?)</td>", body)] == labels
-    assert "<script" not in page
-    assert "<b>" not in page
-    assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in page
+    assert "<script" not in whole
+    assert "<b>" not in whole
+    assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in whole
     assert tables.plain("one\ntwo") == "one two"
 
 
 def test_the_report_says_what_plus_minus_means(claimed):
-    text = report.markdown(claimed)
+    text = markdown(claimed)
     assert "± is one standard error" in text.split("##")[0]
     assert "95% confidence bands" in text.split("##")[0]
 
@@ -419,12 +428,12 @@ def test_losses_are_shown_beside_the_bound_and_marked_as_ours(claimed):
     np.testing.assert_array_equal(rows[:, 0], panel.members)
     for (_, loss, error), level in zip(rows, OURS["4b"][1:], strict=True):
         assert loss == pytest.approx(1.1 * (level - OURS["4b"][0]), abs=5 * error)
-    ax = figures.draw(FIGURES[-1], claimed).axes[1]
+    ax = figures.draw(STUDY.figures[-1], claimed).axes[1]
     bound = next(line for line in ax.lines if str(line.get_label()).startswith("bound"))
     np.testing.assert_allclose(
         np.asarray(bound.get_ydata()), [theory.added_loss(50, 50, 2000, m) for m in panel.members]
     )
-    text = report.markdown(claimed)
+    text = markdown(claimed)
     assert "## Figure 4 (ours, not the paper’s)" in text
     assert "| 5 models | 0.500 ± 0.010 | 0.200 ± 0.010 | 0.125 ± 0.010 |" in text
     assert f"| 64 | {rows[-1, 1]:.4f} ± {rows[-1, 2]:.4f} |" in text
@@ -434,7 +443,7 @@ def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):
     save(claimed, tmp_path)
     (tmp_path / "2a.json").write_text("{")
     told = []
-    found = report.load(tmp_path, told.append)
+    found = report.load(STUDY, tmp_path, told.append)
     assert sorted(found) == sorted({*PANELS} - {"2a"})
     assert len(told) == 1
     assert "2a.json is damaged" in told[0]
@@ -442,12 +451,12 @@ def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):
 
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no results; expected some of 1a\.json"):
-        report.build(tmp_path)
+        report.build(STUDY, tmp_path)
 
 
 def test_a_verdict_needs_the_whole_interval_on_one_side():
-    claim = claims.Claim(1, "", "", lambda found: Interval(0, 0, 0), threshold=1.0)
-    below = claims.Claim(1, "", "", lambda found: Interval(0, 0, 0), threshold=1.0, above=False)
+    claim = Claim("", "", lambda found: Interval(0, 0, 0), threshold=1.0)
+    below = Claim("", "", lambda found: Interval(0, 0, 0), threshold=1.0, above=False)
     for interval, verdict, opposite in (
         (Interval(2.0, 1.1, 3.0), Verdict.HOLDS, Verdict.FAILS),
         (Interval(0.5, 0.1, 0.9), Verdict.FAILS, Verdict.HOLDS),
@@ -455,3 +464,131 @@ def test_a_verdict_needs_the_whole_interval_on_one_side():
     ):
         assert claim.verdict(interval) == verdict
         assert below.verdict(interval) == opposite
+
+
+def test_the_published_curves_are_of_the_agents_that_are_run():
+    for name in ("2a", "2b", "3a", "3b", "3c", "3d"):
+        panel = PANELS[name]
+        assert isinstance(panel, Experiment)
+        assert panel.published is not None
+        assert [*panel.published] == panel.labels
+        for values in panel.published.values():
+            windows = sorted(values)
+            assert len(windows) == 20
+            assert [a for a, _ in windows] == [0, *(b for _, b in windows[:-1])]
+            assert windows[-1][1] == panel.periods
+    assert figure2.GREEDY.published["ε = 0.05"][0, 100] == 30.04  # type: ignore
+    assert figure2.ENSEMBLES.published["50 models"][1900, 2000] == 0.68  # type: ignore
+
+
+def test_differences_from_the_published_are_in_errors_of_the_difference(claimed):
+    """The last tenth of 2b's is two of the published windows; both have their errors."""
+    data, late = claimed["2b"], slice(1800, 2000)
+    ours = np.array(data["series"][3]["averages"][1])
+    error = ours.std(ddof=1) / REALIZATIONS**0.5
+    theirs = (0.715 + 0.68) / 2
+    off = ours.mean() - theirs
+    both = error * (1 + REALIZATIONS / 1000) ** 0.5
+    np.testing.assert_allclose(ours.mean(), np.mean(data["series"][3]["mean"][late]), rtol=1e-5)
+    row = (
+        f"| 50 models | 1800-2000 | {theirs:.3f} | {ours.mean():.3f} ± {error:.3f} | {off:+.3f} "
+        f"| {100 * off / theirs:+.1f}% | {off / both:+.1f} |"
+    )
+    assert row in markdown(claimed)
+
+
+def test_differences_in_every_published_window_are_summed_up_in_a_sentence():
+    """Two windows of one series: 1 off by 0.5 with errors of 0.1, and not off at all."""
+    data = {
+        "realizations": 100,
+        "series": [{"label": "a", "mean": [1.5, 1.5, 2.0, 2.0], "stderr": [0.1] * 4}],
+    }
+    theirs = {"a": {(0, 2): 1.0, (2, 4): 2.0}}
+    known = [{(0, 4): (1.75, 0.2)}]
+    shown, told = beside.tables("p", data, theirs, known, [(0, 4)], realizations=None)
+    assert "| a | 0-4 | 1.500 | 1.750 ± 0.200 | +0.250 | +16.7% | +1.2 |" in shown
+    assert "Of all 2 windows that were published, 1 differ by at most two" in told
+    assert "the most is +5.0 (a, periods 0-2)" in told
+    assert beside._pooled(theirs["a"], (0, 3)) is None  # no whole number of windows
+
+
+def test_a_grey_line_of_published_values_lies_under_every_curve(claimed):
+    (ax, _) = figures.draw(STUDY.figures[1], claimed).axes
+    grey = [line for line in ax.lines if line.get_color() == beside.LOOK["color"]]
+    own = [line for line in ax.lines if line.get_label() in figure2.GREEDY.labels]
+    drawn = [line for line in grey if len(line.get_xdata())]  # type: ignore
+    assert len(drawn) == len(own) == 6
+    assert max(line.get_zorder() for line in grey) < min(line.get_zorder() for line in own)
+    published = figure2.GREEDY.published["ε = 0.1"]  # type: ignore
+    np.testing.assert_allclose(np.asarray(drawn[1].get_ydata()), [*published.values()])
+    np.testing.assert_allclose(np.asarray(drawn[1].get_xdata())[:2], [50, 150])
+
+
+def test_ten_times_the_realizations_are_said_and_figures_not_run_have_no_claims(claimed):
+    found = {
+        n: {**claimed[n], "realizations": 10_000} for n in ("2a", "2b", "3a", "3b", "3c", "3d")
+    }
+    text = markdown(found)
+    assert "| 10,000 (10 times the full number) |" in text
+    assert "Thompson sampling" not in text.split("## Settings")[0]
+    assert "The claims about figures that were not run (2) are left out." in text
+    assert "- 1a: not run." in text
+    assert "realizations instead of" not in text
+
+
+def own(claims=(), label="greedy"):
+    """A study of one panel, of agents that say what they are called."""
+    panel = dataclasses.replace(figure1.REGRET, name="mine", published=None, kept=())
+    series_of = [
+        series(name, level, panel.windows, panel.periods, np.random.default_rng(i))
+        for i, (name, level) in enumerate(((label, 2.0), ("better", 1.0)))
+    ]
+    data = made_up(AS_CLAIMED, SIZES["claimed"])["1a"]
+    data |= {"windows": [list(w) for w in panel.windows], "series": series_of}
+    return Study("Mine & <b>yours</b>", [panel], claims), {"mine": data}
+
+
+def wrong(found):
+    raise ZeroDivisionError("none | of <b>them</b>")
+
+
+def missing(found):
+    raise claims.Unavailable("no <b> results")
+
+
+def test_claims_may_decide_by_themselves_and_mistakes_in_one_leave_the_report():
+    made = [
+        Claim("It <b>works</b>.", "by | eye", lambda found: Finding(Verdict.HOLDS, "3 of 3")),
+        Claim("It fails.", "", wrong),
+        Claim("It is not there.", "", missing),
+        Claim("It says nothing.", "", lambda found: 3.0),  # type: ignore
+    ]
+    text = report.markdown(*own(made))
+    assert r"|  | It \<b\>works\</b\>. | by \| eye | 3 of 3 | **holds** |" in text
+    assert r"not computed: ZeroDivisionError: none \| of" in text
+    assert r"not computed: no \<b\> results" in text
+    assert "must give an Interval or a Finding, got 3.0" in text
+
+
+def test_nothing_of_the_users_becomes_markup_in_the_page(tmp_path):
+    study, found = own([Claim("<b>s", "<b>m", wrong)], label="<b>bold</b><img src=x onerror=a()>")
+    save(found, tmp_path)
+    report.build(study, tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "<img src=x" not in text
+    assert "&lt;b&gt;bold&lt;/b&gt;" in text
+    assert "<title>Mine &amp; &lt;b&gt;yours&lt;/b&gt;</title>" in text
+
+
+def test_verdicts_are_cards_on_a_phone_and_other_tables_scroll_by_themselves(claimed, tmp_path):
+    text = page.html(
+        markdown({"1b": claimed["1b"]}).replace("![Figure 1](figure1.png)", ""), tmp_path
+    )
+    rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)
+    card = next(row for row in rows if "sublinearly" in row)
+    heads = re.findall(r'<td data-head="([^"]*)">', card)
+    assert heads == ["figure", "claim", "measured", "estimate (95% interval)", "verdict"]
+    assert text.count('<table class="cards">') == 1
+    assert text.count('<div class="scroll"><table>') == text.count("<table") - 1
+    assert "prefers-color-scheme: dark" in text

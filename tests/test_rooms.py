@@ -8,7 +8,7 @@ import pytest
 import ensemble_sampling
 
 ORDER = [
-    ("core", "checks", "code", "config", "files", "rewards", "networks"),  # the ground floor
+    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks"),  # the ground floor
     ("learners",),
     ("posteriors",),
     ("agents", "persistent", "rules"),
@@ -17,8 +17,9 @@ ORDER = [
     ("decide",),
     ("study",),
     ("evaluate",),
+    ("experiments",),
     ("paper",),
-    ("serve",),
+    ("serve", "client"),
     ("cli",),
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}

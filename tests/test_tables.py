@@ -356,9 +356,9 @@ def test_a_recorded_hasher_keeps_its_meaning(tmp_path):
     assert es.Hasher.recorded(recordable(new)) == new
     with es.Bandit.open(tmp_path) as bandit:
         bandit.choose({"tea": {"kind": "hot"}})
-        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True)
+        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
     with es.Bandit.open(tmp_path) as bandit:
-        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True)
+        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
     agent = es.EnsembleSampling(es.Linear(32), members=2)
     with es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32)) as bandit:
         bandit.choose([{"kind": "hot"}])

@@ -3,10 +3,11 @@
 from functools import partial
 
 import ensemble_sampling as es
-from ensemble_sampling.paper import Curves, Figure, Sizes, report, reproduce
+from ensemble_sampling import paper
+from ensemble_sampling.experiments import Experiment, Figure, Sizes, Study
 
 LEARNER = es.IndependentArms(arms=3, noise_std=1.0)
-CURVES = Curves(
+CURVES = Experiment(
     name="1a",
     title="Three arms",
     environment=es.GaussianArms(arms=3),
@@ -16,6 +17,7 @@ CURVES = Curves(
     laptop=30,
     effort=0.01,
     published={"2 models": {(0, 5): 1.0, (10, 20): 0.5}},
+    kept=((0, 5), (10, 20)),
 )
 SIZES = Sizes(
     name="1b",
@@ -33,8 +35,9 @@ SIZES = Sizes(
 FIGURE = Figure(1, "toy", "A toy.", (CURVES, SIZES))
 
 
+STUDY = Study("A toy", [FIGURE])
+
+
 def install(set_attribute=setattr):
-    """Let the toy figure stand in for the paper's."""
-    for module in (reproduce, report):
-        set_attribute(module, "FIGURES", (FIGURE,))
-        set_attribute(module, "PANELS", {"1a": CURVES, "1b": SIZES})
+    """Let the toy study stand in for the paper's."""
+    set_attribute(paper, "STUDY", STUDY)

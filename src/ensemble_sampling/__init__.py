@@ -11,23 +11,32 @@ from .agents import (
     ThompsonSampling,
     Uniform,
 )
+from .client import AsyncClient, Client, ServiceError
 from .core import Action, Agent, Environment, Learner, Noise, Posterior, Round
 from .decide.bandit import Bandit
 from .decide.decisions import Decision, Prediction, Values
 from .decide.features import Hasher
 from .environments import (
     Classification,
+    ContextualBandit,
     GaussianArms,
     LinearBandit,
     LogisticBandit,
     NetworkBandit,
     NeuronBandit,
+    RandomWalkArms,
 )
 from .evaluate.evaluation import evaluate
 from .evaluate.informed import Informed
 from .evaluate.log import Log
 from .evaluate.replay import replay
 from .evaluate.world import Logged
+from .experiments import claims
+from .experiments.claims import Claim
+from .experiments.curves import Experiment
+from .experiments.declare import Figure
+from .experiments.running import run
+from .experiments.study import Study
 from .learners.arms import IndependentArms
 from .learners.blend import Blend
 from .learners.histories import Reservoir, Window
@@ -62,7 +71,7 @@ from .posteriors.neural_linear import NeuralLinear
 from .posteriors.point import Point
 from .rewards import Reward
 from .rules import UCB, SquareCB, SquareRoot
-from .simulate import Result, simulate
+from .simulate import Result, Sweep, load_result, plot, simulate, sweep
 from .study import diagnostics, theory
 from .study.planning import Plan, plan
 from .study.sizing import EnsembleSize, smallest_ensemble
@@ -74,12 +83,16 @@ __all__ = [
     "Agent",
     "Annealed",
     "Anytime",
+    "AsyncClient",
     "Bandit",
     "BayesByBackprop",
     "Bernoulli",
     "Blend",
+    "Claim",
     "Classification",
+    "Client",
     "Constant",
+    "ContextualBandit",
     "CrossEntropy",
     "Decision",
     "Dropout",
@@ -92,6 +105,8 @@ __all__ = [
     "EpsilonGreedy",
     "EstimatorEnsemble",
     "Exact",
+    "Experiment",
+    "Figure",
     "Gaussian",
     "GaussianArms",
     "GaussianMLP",
@@ -122,14 +137,18 @@ __all__ = [
     "Prediction",
     "Rademacher",
     "RandomFeatures",
+    "RandomWalkArms",
     "RandomisedPrior",
     "Reservoir",
     "Result",
     "Reward",
     "Round",
+    "ServiceError",
     "SquareCB",
     "SquareRoot",
     "SquaredError",
+    "Study",
+    "Sweep",
     "Symmetric",
     "ThompsonSampling",
     "Uniform",
@@ -137,13 +156,18 @@ __all__ = [
     "Values",
     "Waves",
     "Window",
+    "claims",
     "diagnostics",
     "evaluate",
+    "load_result",
     "plan",
+    "plot",
     "published_gradient",
     "replay",
+    "run",
     "simulate",
     "smallest_ensemble",
+    "sweep",
     "theory",
     "true_gradient",
 ]

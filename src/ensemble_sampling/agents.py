@@ -49,11 +49,23 @@ def shares(values: Array, available: Array | None = None) -> Array:
 
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
     """
+    available = checks.available(available, values.shape[-1])
     best = _best(values, available).astype(values.dtype)
     lost = jnp.isnan(values) if available is None else jnp.isnan(values) & available
     return jnp.where(
         lost.any(axis=-1, keepdims=True), jnp.nan, best / best.sum(axis=-1, keepdims=True)
     )
+
+
+def votes(
+    posterior: Posterior, belief: Any, values: Array, draws: int, available: Array | None = None
+) -> Array:
+    """How likely each action (K,) is to be best under one of the posterior's models.
+
+    values: of the models, as `posterior.values` gave them for so many `draws`
+    """
+    each, weights = shares(values, available), fact(posterior, "weights")(belief, draws)
+    return each.mean(axis=0) if weights is None else weights @ each
 
 
 class ThompsonSampling(eqx.Module):
@@ -102,7 +114,8 @@ class ThompsonSampling(eqx.Module):
     ) -> Array:
         features = checks.offer(features)
         key = jax.random.key(0) if key is None else checks.key(key)
-        return shares(self.values(key, state, features), available).mean(axis=0)
+        values = self.values(key, state, features)
+        return votes(self.posterior, state, values, self.draws, available)
 
     def values(self, key: Key, state: Any, features: Array) -> Array:
         """What each of the models thinks the actions are worth (S, K)."""
@@ -214,6 +227,7 @@ class EpsilonGreedy(eqx.Module):
     posterior: Point
     epsilon: Any
     arms = taken("posterior", "arms")
+    context = taken("posterior", "context")
     dim = taken("posterior", "dim")
     columns = taken("posterior", "columns")
     reward = taken("posterior", "reward")

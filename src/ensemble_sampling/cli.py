@@ -1,4 +1,4 @@
-"""The command line: reproduce the paper, plan an ensemble, look at a running bandit."""
+"""The command line: reproduce the paper, plan an ensemble, look at a bandit, serve several."""
 
 import os
 import signal
@@ -23,6 +23,34 @@ app = typer.Typer(
 class Scale(StrEnum):
     laptop = "laptop"
     paper = "paper"
+
+
+class Own(StrEnum):
+    full = "full"
+    laptop = "laptop"
+
+
+_SCALES = {Scale.laptop: "laptop", Scale.paper: "full"}
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from . import __version__
+
+        typer.echo(f"ensemble-sampling {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say which version this is.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Ensemble sampling: Thompson sampling for any model."""
 
 
 def _warn(message: str) -> None:
@@ -53,46 +81,89 @@ def reproduce(
     ] = True,
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
-    from .paper import report as reporting
-    from .paper import reproduce as running
+    from .experiments import report as reporting
+    from .experiments import running
+    from .paper import STUDY
 
     began = time.perf_counter()
+    count: Any = _SCALES[scale] if realizations is None else realizations
+    finished: Any = (lambda panel: reporting.draw(STUDY, out, panel)) if report else lambda _: None
     with _told():
-        running.reproduce(
-            panels or (),
-            scale.value,
-            realizations,
-            seed,
-            out,
-            force=force,
-            say=_warn,
-            finished=(lambda panel: reporting.draw(out, panel)) if report else lambda panel: None,
+        running.compute(
+            STUDY, panels or (), count, seed, out, force=force, say=_warn, finished=finished
         )
-        written = reporting.build(out, _warn) if report else out
+        written = reporting.build(STUDY, out, _warn) if report else out
     typer.echo(f"{written} after {time.perf_counter() - began:.0f} s")
+
+
+@app.command()
+def run(
+    file: Annotated[
+        Path, typer.Argument(help="A Python file with STUDY = es.Study(...).", metavar="FILE")
+    ],
+    panels: Annotated[
+        list[str] | None, typer.Argument(help="Panels or numbers of figures, or all.")
+    ] = None,
+    scale: Annotated[
+        Own, typer.Option(help="The full number of realizations, or what is for a laptop.")
+    ] = Own.full,
+    realizations: Annotated[
+        int | None, typer.Option(help="This many realizations instead, for every panel.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Where results and report go, by default FILE-results.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run panels again whose results are there.")
+    ] = False,
+) -> None:
+    """Run a study of your own: results, figures and a report with claims."""
+    from .experiments import own, running
+
+    began = time.perf_counter()
+    folder = Path(f"{file.stem}-results") if out is None else out
+    count: Any = scale.value if realizations is None else realizations
+    with _told():
+        study = own.from_file(file)
+        with own.named(file):
+            page = running.run(study, panels or (), count, seed, folder, force=force, say=_warn)
+    typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
 
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder with results.", metavar="DIR")],
+    study: Annotated[
+        Path | None,
+        typer.Option(help="The Python file of a study of your own; else it is the paper's."),
+    ] = None,
 ) -> None:
     """Rebuild figures and report from saved results, without running anything."""
-    from .paper import report as reporting
+    from .experiments import own
+    from .experiments import report as reporting
+    from .paper import STUDY
 
     with _told():
-        typer.echo(str(reporting.build(folder, _warn)))
+        given = STUDY if study is None else own.from_file(study)
+        typer.echo(str(reporting.build(given, folder, _warn)))
 
 
 @app.command()
 def inspect(
     folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
     """How a bandit is doing, also while it is running."""
+    import dataclasses
+    import json
+
     from .decide import summary
 
     with _told():
-        typer.echo(str(summary.inspect(folder, plot)))
+        found = summary.inspect(folder, plot)
+    typer.echo(json.dumps(dataclasses.asdict(found), indent=1) if as_json else str(found))
 
 
 @app.command()
@@ -197,6 +268,98 @@ def plan(
         found.save(out)
         shutil.rmtree(unfinished)
     typer.echo(json.dumps(found.data(), indent=1) if as_json else f"{found}\n{out}/plan.png")
+
+
+@app.command()
+def serve(
+    place: Annotated[str, typer.Argument(help="A folder, or postgresql://... .", metavar="DIR")],
+    host: Annotated[str, typer.Option(help="Where to listen; others need keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8000,
+    workers: Annotated[int, typer.Option(help="Processes that serve.", min=1)] = 1,
+    bandit: Annotated[
+        list[str] | None, typer.Option(help="Begin this one too; may be given several times.")
+    ] = None,
+    agents: Annotated[
+        Path | None, typer.Option(help="A Python file with AGENTS and CANDIDATES = {name: agent}.")
+    ] = None,
+    role: Annotated[str, typer.Option(help="both, decide or learn: what it does.")] = "both",
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 1_000_000,
+    max_actions: Annotated[int, typer.Option(help="Of a decision.")] = 1000,
+    max_features: Annotated[int, typer.Option(help="Of an action.")] = 1000,
+    max_decisions: Annotated[int, typer.Option(help="Or outcomes, of a request.")] = 1000,
+    rate: Annotated[float, typer.Option(help="Requests per second of a key; 0: any.")] = 5000.0,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+) -> None:
+    """Serve bandits over HTTP, until it is told to end."""
+    with _told(), _extra("serve"):
+        from .serve import run
+        from .serve.limits import Limits
+
+        limits = Limits(max_body, max_actions, max_features, max_decisions, rate)
+        file = None if agents is None else str(agents)
+        named = bandit or []
+        options = run.Options(place, host, port, workers, named, file, role, limits, access_log)
+        status = run.serve(options)
+    raise typer.Exit(status)
+
+
+keys = typer.Typer(no_args_is_help=True, help="Keys to a service: make, list and revoke them.")
+app.add_typer(keys, name="keys")
+Served = Annotated[str, typer.Argument(help="The folder or URL that is served.", metavar="DIR")]
+
+
+@keys.command("create")
+def create_key(
+    place: Served,
+    scope: Annotated[
+        list[str], typer.Option(help="decide, learn, read or admin; may be given several times.")
+    ],
+    bandit: Annotated[str | None, typer.Option(help="Only for this one.")] = None,
+    note: Annotated[str, typer.Option(help="Whose it is, what it is for.")] = "",
+    expires: Annotated[float | None, typer.Option(help="After so many days.")] = None,
+) -> None:
+    """Make a key; it is printed once and not kept."""
+    with _told(), _extra("serve"):
+        from .serve.keys import Keys
+        from .serve.places import Place
+
+        secret, key = Keys(Place.of(place)).create(scope, bandit, note, expires)
+    _warn(f"key {key.id}, shown only now; revoke it with `keys revoke {Place.of(place)} {key.id}`")
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys(place: Served) -> None:
+    """The keys there are, and were; none of them is shown."""
+    with _told(), _extra("serve"):
+        from .serve.keys import Keys, table
+        from .serve.places import Place
+
+        typer.echo(table(Keys(Place.of(place)).all()))
+
+
+@keys.command("revoke")
+def revoke_key(
+    place: Served, id: Annotated[str, typer.Argument(help="As `list` shows it.", metavar="ID")]
+) -> None:
+    """Refuse a key from now on, within a second in services that run."""
+    with _told(), _extra("serve"):
+        from .serve.keys import Keys
+        from .serve.places import Place
+
+        new = Keys(Place.of(place)).revoke(id)
+    typer.echo(f"key {id} is revoked" if new else f"key {id} was revoked already")
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """What is missing is said together with how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"this needs {error.name}: pip install 'ensemble-sampling[{name}]'"
+        ) from error
 
 
 @contextmanager

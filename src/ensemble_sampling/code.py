@@ -1,18 +1,52 @@
-"""The code of what users write, as a digest: an edited function of the same name is another."""
+"""The code of what users write: loaded from a file of theirs, and as a digest.
+
+An edited function of the same name is another.
+"""
 
 import ast
 import functools
 import hashlib
 import inspect
 import linecache
+import os
 import sys
 import textwrap
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def load(path: str | os.PathLike[str]) -> types.ModuleType:
+    """A user's Python file as a module; it is run, and what it gets wrong is said with its line."""
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    there = sys.modules.get(file.stem)
+    taken = there is not None and there.__spec__ is not None and there.__file__ != str(file)
+    if taken or file.stem in {*sys.stdlib_module_names, "__main__"}:
+        raise ValueError(f"{path}: a module is called {file.stem!r} already; rename the file")
+    module = types.ModuleType(file.stem)
+    module.__file__ = str(file)
+    sys.modules[file.stem] = module
+    if str(file.parent) not in sys.path:  # as for a script: its neighbours can be imported
+        sys.path.insert(0, str(file.parent))
+    try:
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+    except Exception as error:
+        del sys.modules[file.stem]
+        raise ValueError(f"{path}{_line(error, file)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _line(error: Exception, file: Path) -> str:
+    """Where in the file it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f", line {lines[-1]}" if lines else ""
 
 
 def code_of(thing: Any) -> str | None:

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -46,7 +46,8 @@ def _describe(value: Any, around: tuple[int, ...]) -> Any:
     if wrapped is not None and isinstance(value, eqx.Module):  # a compiled function
         return {"type": _name(type(value)), "function": inside(wrapped)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: inside(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        told = [f.name for f in dataclasses.fields(value) if _told(f, value)]
+        fields = {name: inside(getattr(value, name)) for name in told}
         return {"type": _name(type(value)), **_code(type(value)), **fields}
     if isinstance(value, dict):
         return {str(k): inside(v) for k, v in value.items()}
@@ -60,6 +61,15 @@ def _describe(value: Any, around: tuple[int, ...]) -> Any:
     if callable(value):
         return _name(value) if id(value) in around else _function(value, inside)
     raise TypeError(f"cannot describe {value!r} as part of a configuration")
+
+
+LATER: Any = {"later": True}
+"""Marks a field that came later and whose default is what held before: records need not say it."""
+
+
+def _told(field: Any, part: Any) -> bool:
+    later = field.metadata.get("later", False)
+    return not later or getattr(part, field.name) != field.default
 
 
 def _array(array: np.ndarray) -> Any:
@@ -166,14 +176,14 @@ def short(self: Any, maker: Any = None) -> str:
     given, words = arguments(self, maker), []
     for name, parameter in inspect.signature(maker).parameters.items():
         value = given.get(name, parameter.default)
-        text, default = _text(value), _text(parameter.default)
+        text, default = as_text(value), as_text(parameter.default)
         if text not in (default, _unsaid(self, name) if default == "None" else default):
             bare = not words and dataclasses.is_dataclass(value)
             words.append(text if bare else f"{name}={text}")
     return f"{maker.__name__}({', '.join(words)})"
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """One setting in a few letters."""
     if not known(value):
         return "traced"
@@ -185,14 +195,14 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, functools.partial):
-        keywords = [f"{name}={_text(given)}" for name, given in value.keywords.items()]
-        return f"partial({', '.join([_text(value.func), *map(_text, value.args), *keywords])})"
+        keywords = [f"{name}={as_text(given)}" for name, given in value.keywords.items()]
+        return f"partial({', '.join([as_text(value.func), *map(as_text, value.args), *keywords])})"
     if isinstance(value, list | tuple):
-        inner = ", ".join(map(_text, value))
+        inner = ", ".join(map(as_text, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         if type(value).__name__.startswith("_") and hasattr(value, "function"):
-            return _text(value.function)  # pyright: ignore[reportAttributeAccessIssue]
+            return as_text(value.function)  # pyright: ignore[reportAttributeAccessIssue]
         return repr(value) if "__repr__" in vars(type(value)) else short(value)
     return getattr(value, "__name__", None) or repr(value)
 
@@ -202,34 +212,38 @@ def labels(agents: Sequence[Any]) -> list[str]:
 
     "20 models, prior_std 0.5" beside "20 models, prior_std 1"; equal agents are numbered.
     """
-    short_ones = [fact(agent, "label") for agent in agents]
+    return told_apart([fact(agent, "label") for agent in agents], [*map(settings, agents)])
+
+
+def told_apart(labels: Sequence[str], each: Sequence[Mapping[str, str]]) -> list[str]:
+    """The labels, each with those of its `settings` in which it differs from a namesake."""
     found = []
-    for agent, label in zip(agents, short_ones, strict=True):
-        namesakes = [a for a, other in zip(agents, short_ones, strict=True) if other == label]
-        found.append(", ".join([label, *_apart(agent, namesakes)]))
+    for label, mine in zip(labels, each, strict=True):
+        namesakes = [s for other, s in zip(labels, each, strict=True) if other == label]
+        found.append(", ".join([label, *_apart(mine, namesakes)]))
     return [
         label if found.count(label) == 1 else f"{label} ({found[: i + 1].count(label)})"
         for i, label in enumerate(found)
     ]
 
 
-def _apart(agent: Any, others: Sequence[Any]) -> list[str]:
-    """The settings of `agent` in which it differs from any of the others."""
-    mine, theirs = _settings(agent), [_settings(other) for other in others]
-    paths = [path for path in mine if any(path in t and t[path] != mine[path] for t in theirs)]
+def _apart(mine: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> list[str]:
+    """The settings in which one differs from any of the others."""
+    paths = [path for path in mine if any(path in o and o[path] != mine[path] for o in others)]
     words = []
     for path in paths:
-        ambiguous = sum(path[-1:] == other[-1:] for other in paths) > 1
-        name, text = ".".join(path[-2:] if ambiguous else path[-1:]), mine[path]
+        *_, last = parts = path.split(".")
+        ambiguous = sum(other.split(".")[-1] == last for other in paths) > 1
+        name, text = ".".join(parts[-2:]) if ambiguous else last, mine[path]
         words.append(text[:-2] if text.endswith("()") else f"{name} {text}")
     return words
 
 
-def _settings(part: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+def settings(part: Any, path: str = "") -> dict[str, str]:
     """Every setting of a part and of its parts, by where it is; a part itself by its type."""
     if not dataclasses.is_dataclass(part) or type(part).__name__.startswith("_"):
-        return {path: _text(part)}
+        return {path: as_text(part)}
     found = {path: f"{type(part).__name__}()"}
     for name, given in arguments(part).items():
-        found |= _settings(given, (*path, name))
+        found |= settings(given, f"{path}.{name}" if path else name)
     return found

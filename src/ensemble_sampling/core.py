@@ -10,6 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from . import compilation
+
+compilation.keep()  # before anything is compiled
+
 Key = Array
 """A key made by `jax.random.key`; every random draw is a function of one."""
 
@@ -51,7 +55,7 @@ class Noise(NamedTuple):
 
 
 class Facts:
-    """What a learner, posterior or agent may say of itself, and what holds where it does not.
+    """What a part may say of itself, and what holds where it does not.
 
     A part need not inherit from this: `fact(part, name)` finds its own word or the default here.
     """
@@ -89,6 +93,14 @@ class Facts:
         """Values (S, K) of S equally likely models, those `probabilities` are made of with the
         same key (agents; a posterior's takes the number of draws as well); None: it has none."""
 
+    advance: Callable[[Key, Any, Array], Any] | None = None
+    """(key, world, period) -> the world of that period, made from the one before it, for
+    environments that change: `init` draws the world of period 0, `advance` is asked for those of 1,
+    2, ...; None: the world stays as it was drawn."""
+
+    def weights(self, belief: Any, draws: int) -> Array | None:
+        """How likely each of the S models of `values` is (posteriors); None: all equally."""
+
     def mean_and_std(self, belief: Any, features: Array) -> tuple[Array, Array] | None:
         """Mean and standard deviation (K,) of what plausible models think the actions are worth
         (posteriors, and learners, whose belief is (shared, best model)); None: not known exactly.
@@ -120,7 +132,10 @@ def broken(state: Any) -> Array:
 
 
 class Environment(Protocol):
-    """A world to decide in, drawn from a prior."""
+    """A world to decide in, drawn from a prior.
+
+    One that changes has `advance(key, world, period)` as well, see `Facts`.
+    """
 
     def init(self, key: Key) -> Any:
         """Draw the truth."""

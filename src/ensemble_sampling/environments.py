@@ -1,4 +1,5 @@
-"""Worlds to decide in: Gaussian arms, linear, neuron and network bandits, clicks, labelled data."""
+"""Worlds to decide in: Gaussian arms, linear, neuron and network bandits, clicks, labelled data,
+arms that wander and contexts that come and go."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,9 +11,9 @@ import numpy as np
 from jax import Array
 
 from . import checks
-from .config import short
+from .config import LATER, as_text, short
 from .core import Action, Key, Round
-from .networks import GaussianMLP
+from .networks import MLP, GaussianMLP
 from .rewards import Reward, checked
 
 
@@ -33,6 +34,37 @@ class GaussianArms(eqx.Module):
 
     def init(self, key: Key) -> Array:
         return self.prior_mean + self.prior_std * jax.random.normal(checks.key(key), (self.arms,))
+
+    def offer(self, key: Key, world: Array) -> Round:
+        return Round(jnp.eye(self.arms), world)
+
+    def outcome(self, key: Key, world: Array, action: Action) -> Array:
+        return world[action.index] + self.noise_std * jax.random.normal(key)
+
+
+class RandomWalkArms(eqx.Module):
+    """Arms whose means wander: N(prior_mean, prior_std^2) at first, and with every period each
+    moves by its own N(0, step_std^2). Regret is to the arm that is best at the time."""
+
+    arms: int = eqx.field(static=True)
+    step_std: float = 0.1
+    noise_std: float = 1.0
+    prior_mean: float = 0.0
+    prior_std: float = 1.0
+    __repr__ = short
+
+    def __check_init__(self) -> None:
+        checks.size("arms", self.arms)
+        checks.scalar("step_std", self.step_std, low=0.0, high=checks.LARGEST)
+        checks.positive("noise_std", self.noise_std)
+        checks.scalar("prior_mean", self.prior_mean)
+        checks.positive("prior_std", self.prior_std)
+
+    def init(self, key: Key) -> Array:
+        return self.prior_mean + self.prior_std * jax.random.normal(checks.key(key), (self.arms,))
+
+    def advance(self, key: Key, world: Array, period: Array) -> Array:
+        return world + self.step_std * jax.random.normal(key, (self.arms,))
 
     def offer(self, key: Key, world: Array) -> Round:
         return Round(jnp.eye(self.arms), world)
@@ -153,7 +185,8 @@ class NetworkBandit(eqx.Module):
     """Mean outcomes W2 max(0, W1 a), all weights N(0, prior_std^2) (Section 5.2).
 
     With `outcomes` the network has that many outputs and `reward` scores the noisy vector
-    (Example 2). `hidden=None` is the single neuron max(0, theta'a).
+    (Example 2). `hidden=None` is the single neuron max(0, theta'a). With `fresh` the actions are
+    drawn anew in every period.
     """
 
     dim: int = eqx.field(static=True)
@@ -162,6 +195,7 @@ class NetworkBandit(eqx.Module):
     truth: GaussianMLP
     outcomes: int | None = eqx.field(static=True)
     reward: Reward | None
+    fresh: bool = eqx.field(static=True, default=False, metadata=LATER)
 
     def __init__(
         self,
@@ -172,6 +206,7 @@ class NetworkBandit(eqx.Module):
         prior_std: float = 1.0,
         outcomes: int | None = None,
         reward: Any = None,
+        fresh: bool = False,
     ):
         self.dim = checks.size("dim", dim)
         self.arms = checks.size("arms", arms)
@@ -179,6 +214,7 @@ class NetworkBandit(eqx.Module):
         widths = () if hidden is None else (checks.size("hidden", hidden),)
         self.outcomes = outcomes
         self.reward = checked(reward, outcomes)
+        self.fresh = checks.flag("fresh", fresh)
         self.truth = GaussianMLP(dim, widths, outcomes, prior_std, slope=0.0, squash=hidden is None)
 
     @property
@@ -192,15 +228,21 @@ class NetworkBandit(eqx.Module):
     def __repr__(self) -> str:
         return short(self, NeuronBandit if self.hidden is None is self.outcomes else None)
 
-    def init(self, key: Key) -> FixedWorld:
+    def init(self, key: Key) -> FixedWorld | MLP:
+        """The actions and what they bring, or the network where the actions change."""
         truth_key, actions_key = jax.random.split(checks.key(key))
-        actions = in_cube(actions_key, self.arms, self.dim)
-        outcomes = jax.vmap(self.truth(truth_key))(actions)
+        truth = self.truth(truth_key)
+        return truth if self.fresh else self._played(actions_key, truth)
+
+    def _played(self, key: Key, truth: MLP) -> FixedWorld:
+        actions = in_cube(key, self.arms, self.dim)
+        outcomes = jax.vmap(truth)(actions)
         means = outcomes if self.reward is None else self.reward.expected(outcomes, self.noise_std)
         return FixedWorld(actions, outcomes, means)
 
-    def offer(self, key: Key, world: FixedWorld) -> Round:
-        return Round(world.actions, world.means)
+    def offer(self, key: Key, world: Any) -> Round:
+        now = self._played(key, world) if self.fresh else world
+        return Round(now.actions, now.means, None, now if self.fresh else None)
 
     def outcome(self, key: Key, world: FixedWorld, action: Action) -> Array:
         mean = world.outcomes[action.index]
@@ -208,19 +250,27 @@ class NetworkBandit(eqx.Module):
 
 
 def NeuronBandit(
-    dim: int = 100, arms: int = 100, noise_std: float = 10.0, prior_std: float = 10**0.5
+    dim: int = 100,
+    arms: int = 100,
+    noise_std: float = 10.0,
+    prior_std: float = 10**0.5,
+    fresh: bool = False,
 ) -> NetworkBandit:
     """The single neuron max(0, theta'a), theta ~ N(0, prior_std^2 I) (Section 5.2)."""
-    return NetworkBandit(dim, arms, None, noise_std, prior_std)
+    return NetworkBandit(dim, arms, None, noise_std, prior_std, fresh=fresh)
 
 
 class LogisticBandit(eqx.Module):
-    """Clicks: the outcome is 1 with probability 1 / (1 + exp(-(bias + theta'a))), else 0."""
+    """Clicks: the outcome is 1 with probability 1 / (1 + exp(-(bias + theta'a))), else 0.
+
+    With `fresh` the actions are drawn anew in every period.
+    """
 
     dim: int = eqx.field(static=True)
     arms: int = eqx.field(static=True)
     prior_std: float = 1.0
     bias: float = 0.0
+    fresh: bool = eqx.field(static=True, default=False, metadata=LATER)
     __repr__ = short
 
     def __check_init__(self) -> None:
@@ -228,19 +278,116 @@ class LogisticBandit(eqx.Module):
         checks.size("arms", self.arms)
         checks.positive("prior_std", self.prior_std)
         checks.scalar("bias", self.bias)
+        checks.flag("fresh", self.fresh)
 
-    def init(self, key: Key) -> FixedWorld:
+    def init(self, key: Key) -> FixedWorld | Array:
+        """The actions and their chances, or theta where the actions change."""
         theta_key, actions_key = jax.random.split(checks.key(key))
-        actions = in_cube(actions_key, self.arms, self.dim)
         theta = self.prior_std * jax.random.normal(theta_key, (self.dim,))
+        return theta if self.fresh else self._played(actions_key, theta)
+
+    def _played(self, key: Key, theta: Array) -> FixedWorld:
+        actions = in_cube(key, self.arms, self.dim)
         chances = jax.nn.sigmoid(self.bias + actions @ theta)
         return FixedWorld(actions, chances, chances)
 
-    def offer(self, key: Key, world: FixedWorld) -> Round:
-        return Round(world.actions, world.means)
+    def offer(self, key: Key, world: Any) -> Round:
+        now = self._played(key, world) if self.fresh else world
+        return Round(now.actions, now.means, None, now if self.fresh else None)
 
     def outcome(self, key: Key, world: FixedWorld, action: Action) -> Array:
         return jax.random.bernoulli(key, world.means[action.index]).astype(world.means.dtype)
+
+
+class ContextualWorld(NamedTuple):
+    theta: Array
+    period: Array
+
+
+class ContextualBandit(eqx.Module):
+    """A context comes in every period, and action a is worth theta_a'x in it, plus noise: the
+    theta_a are independent N(prior_mean, prior_std^2 I), and x is the same for all actions.
+
+    context: rows (n, dim) to draw contexts from, or a function (key, period) -> (dim,) that draws
+        one, and may make use of the period (counted from 0): a season, say
+    ordered: rows come in their order, and from the first again when all have come
+    """
+
+    arms: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+    rows: Any
+    draw: Any = eqx.field(static=True)
+    ordered: bool = eqx.field(static=True)
+    noise_std: float
+    prior_mean: float
+    prior_std: float
+
+    def __init__(
+        self,
+        context: Any,
+        arms: int,
+        noise_std: float = 1.0,
+        prior_mean: float = 0.0,
+        prior_std: float = 1.0,
+        ordered: bool = False,
+    ):
+        self.arms = checks.size("arms", arms)
+        self.ordered = checks.flag("ordered", ordered)
+        if callable(context):
+            self.rows, self.draw, self.dim = None, context, _width(context)
+            if ordered:
+                raise ValueError("rows of an array can be ordered: a function is told the period")
+        else:
+            self.rows, self.draw = checks.array("context", context, (None, None)), None
+            self.dim = self.rows.shape[1]
+        self.noise_std = checks.positive("noise_std", noise_std)
+        self.prior_mean = checks.scalar("prior_mean", prior_mean)
+        self.prior_std = checks.positive("prior_std", prior_std)
+
+    def __repr__(self) -> str:
+        source = f"{len(self.rows)} rows" if self.draw is None else as_text(self.draw)
+        return f"ContextualBandit({source}, {self.dim} features, {self.arms} actions)"
+
+    def init(self, key: Key) -> ContextualWorld:
+        off = jax.random.normal(checks.key(key), (self.arms, self.dim))
+        return ContextualWorld(self.prior_mean + self.prior_std * off, jnp.zeros((), jnp.int32))
+
+    def advance(self, key: Key, world: ContextualWorld, period: Array) -> ContextualWorld:
+        return ContextualWorld(world.theta, period)
+
+    def offer(self, key: Key, world: ContextualWorld) -> Round:
+        x = self._context(key, world.period)
+        return Round(jnp.broadcast_to(x, (self.arms, self.dim)), world.theta @ x)
+
+    def _context(self, key: Key, period: Array) -> Array:
+        if self.draw is not None:
+            return self.draw(key, period)
+        rows = jnp.asarray(self.rows, float)
+        count = rows.shape[0]
+        return rows[period % count if self.ordered else jax.random.randint(key, (), 0, count)]
+
+    def outcome(self, key: Key, world: ContextualWorld, action: Action) -> Array:
+        mean = world.theta[action.index] @ action.features
+        return mean + self.noise_std * jax.random.normal(key)
+
+
+def _width(context: Any) -> int:
+    """How many features a function's contexts have, once it was seen to give some."""
+    try:
+        shape = jax.eval_shape(lambda: context(jax.random.key(0), jnp.zeros((), jnp.int32))).shape
+    except jax.errors.JAXTypeError as error:
+        raise TypeError(
+            "a context function is compiled, and the period not known then: write jax.numpy in "
+            "place of numpy, and jnp.where in place of `if`"
+        ) from error
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"the context function returned shape {shape}, expected (features,)")
+    return shape[0]
+
+
+def _no_class(label: Any) -> bool:
+    """Whether it is missing: None, NaN, or pandas' words for them, which equal nothing."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or label != label
 
 
 class Classification(eqx.Module):
@@ -268,6 +415,12 @@ class Classification(eqx.Module):
         self.x = checks.array("x", x, (None, None))
         if len(self.x) != len(given):
             raise ValueError(f"{len(self.x)} rows in x, but {len(given)} classes in y")
+        lacking = [at for at, label in enumerate(given.tolist()) if _no_class(label)]
+        if lacking:
+            raise ValueError(
+                f"y must have a class for every row: {len(lacking)} of {len(given)} are missing, "
+                f"the first is row {lacking[0]}, {given[lacking[0]]!r}"
+            )
         classes, labels = np.unique(given, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y must have at least two classes, got {classes.tolist()}")

@@ -14,8 +14,9 @@ except ImportError:  # not on Windows
     fcntl = None
 
 
-def write_atomically(path: Path, write: Callable[[Any], Any]) -> None:
-    """All of the file or nothing of it: `write` gets the open file.
+def write_atomically(path: Path, write: Callable[[Any], Any], durable: bool = True) -> None:
+    """All of the file or nothing of it: `write` gets the open file. Where it need not be
+    `durable`, a power loss may take it away or garble it.
 
     It is prepared under one name, `<path>.part`, so that a process killed meanwhile leaves at
     most one such file, which the next to write takes over.
@@ -26,7 +27,8 @@ def write_atomically(path: Path, write: Callable[[Any], Any]) -> None:
             file.truncate(0)
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
             if fcntl is None:
                 file.close()  # Windows renames no open file
             os.replace(part, path)
@@ -34,7 +36,8 @@ def write_atomically(path: Path, write: Callable[[Any], Any]) -> None:
             file.close()
             part.unlink(missing_ok=True)
             raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def _taken_over(part: Path) -> BinaryIO:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from . import checks
-from .agents import shares
+from .agents import votes
 from .config import short
 from .core import Action, Key, Posterior, fact, taken
 
@@ -18,6 +18,7 @@ MEMORY = 0.02  # share of the newest outcome in what is usual
 class Tried(NamedTuple):
     """How often each action was tried, and how much models usually differ about it.
 
+    times: outcomes that came back: a choice counts once its own is there, however late
     low, high: of all outcomes. While no two differ their unit is not known, and how much models
         differ is in another one; what is usual is then learned anew.
     """
@@ -80,14 +81,15 @@ class Persistent(eqx.Module):
         belief, tried = state
         key = jax.random.key(0) if key is None else checks.key(key)
         values = self.posterior.values(key, belief, features, self.draws)
-        votes = shares(values, available).mean(axis=0)
+        available = checks.available(available, values.shape[-1])
+        chances = votes(self.posterior, belief, values, self.draws, available)
         owed = self._owed(tried, values.std(axis=0), available)
         some = owed.any()
         least = jnp.where(owed, tried.times, jnp.inf)
         turn = owed & (least == least.min())
         spare = jnp.where(some, self.chance, 0.0) * (tried.times >= self._due(tried))
-        given = votes * spare
-        return votes - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
+        given = chances * spare
+        return chances - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
 
     def values(self, key: Key, state: Any, features: Array) -> Array:
         """What each of the models thinks the actions are worth (S, K)."""

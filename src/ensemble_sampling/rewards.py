@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.stats import qmc
 
 from . import checks
 
@@ -61,6 +60,8 @@ class Reward(eqx.Module):
 
     @property
     def _normals(self) -> np.ndarray:
+        from scipy.stats import qmc  # slow to import, and seldom needed
+
         half = self._balanced(max(-(-self.draws // 2), 2 * self.outcomes))
         points = qmc.MultivariateNormalQMC(np.zeros(self.outcomes), rng=np.random.default_rng(0))
         z = points.random(half)
@@ -75,6 +76,8 @@ class Reward(eqx.Module):
         """
         score = jax.vmap(self.function)
         if self.outcomes > CORNERS:
+            from scipy.stats import qmc
+
             sobol = qmc.Sobol(self.outcomes, rng=np.random.default_rng(0))
             uniforms = sobol.random(self._balanced(max(self.draws, 2**CORNERS)))
             points = jnp.asarray(uniforms, float)

@@ -93,6 +93,7 @@ def inverse_gap(values: Array, gamma: Array | float, available: Array | None = N
     An action whose value is `gap` below the best gets 1 / (K + gamma gap), the best get what is
     left, in equal parts. K is the number of available actions, and NaN is worse than anything.
     """
+    available = checks.available(available, values.shape[-1])
     best = shares(jnp.where(jnp.isnan(values), -jnp.inf, values), available) > 0
     count = values.shape[-1] if available is None else available.sum()
     gap = jnp.where(best, values, -jnp.inf).max() - values
@@ -166,7 +167,6 @@ class SquareCB(eqx.Module):
 
     def _chances(self, state: Any, values: Array, available: Array | None) -> Array:
         available = checks.available(available, values.shape[-1])
-        available = None if available is None else jnp.asarray(available)
         arms = values.shape[-1] if available is None else available.sum()
         gamma = self.gamma
         gamma = gamma(state[1], arms) if isinstance(gamma, SquareRoot) else gamma

@@ -299,7 +299,8 @@ class Bandit(Begun):
             return new != decided.outcome and self._revise([Revised(decided.number, new, None)])
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
-        """Add to the outcome of a decision, which begins at 0: rewards that come bit by bit.
+        """Add to the outcome of a decision, which begins at 0, or at what `learn` or `expire` said:
+        rewards that come bit by bit.
 
         `ref` names the amount (an order, a payment), so that the same told twice counts once:
         False then. Without it every call counts.

@@ -30,6 +30,7 @@ class Begun:
     if they are recorded.
     """
 
+    _mind_type: type[Mind] = Mind
     _ledger: Ledger
     _folder: Path | None
     _snapshot_every: int
@@ -65,7 +66,8 @@ class Begun:
                 raise ValueError("actions must name at least one action, got none")
             arms = None if names is None else len(names)
             self._offers = Offers(arms, names, hasher, missing=True)
-        self._mind = Mind(agent, recipe, self._offers, seed or 0, normalise, floor or 0.0)
+        settings = (self._offers, seed or 0, normalise, floor or 0.0)
+        self._mind = self._mind_type(agent, recipe, *settings)
         dim = self._mind.width
         if hasher is not None and dim not in (None, hasher.width):
             raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
@@ -93,6 +95,7 @@ class Begun:
             )
         self._mind.settle(width)
         if changed:
+            self._mind.check_history(self._ledger)
             self._mind.forget(self._ledger)
         self._mind.sync(self._ledger)
         if changed or recorded is None:
@@ -180,5 +183,5 @@ class Begun:
         if self._mind.recipe is None or self._mind.width is not None:
             return
         if any(needs_hasher(features, context) for features, context, _ in offers):
-            self._offers.hasher = Hasher(256, numbers=64, names=True)
+            self._offers.hasher = Hasher(256, numbers=64, names=True, mixed=True)
             self._mind.settle(self._offers.hasher.width)

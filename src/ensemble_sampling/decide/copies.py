@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,9 @@ def same_file(recorded: str, found: str) -> bool:
     return one == other and any(alike)
 
 
-def write_backup(source: sqlite3.Connection, folder: Path) -> None:
-    """A ledger of its own in a new folder, which appears only when it is whole and on disk."""
+def write_backup(fill: Callable[[sqlite3.Connection], Any], folder: Path) -> None:
+    """A ledger of its own in a new folder, which appears only when it is whole and on disk;
+    `fill` puts everything into the new database."""
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists already, and a backup goes into a new folder")
     part = folder.absolute().with_name(folder.name + ".part")
@@ -69,7 +71,7 @@ def write_backup(source: sqlite3.Connection, folder: Path) -> None:
     lock = FolderLock(part)
     try:
         _empty(part)
-        _copy(source, part / NAME)
+        _copy(fill, part / NAME)
         sync_folder(part)
         if os.name == "nt":
             lock.release()  # Windows renames no folder with open files
@@ -94,10 +96,10 @@ def _empty(part: Path) -> None:
         (part / name).unlink(missing_ok=True)
 
 
-def _copy(source: sqlite3.Connection, target: Path) -> None:
+def _copy(fill: Callable[[sqlite3.Connection], Any], target: Path) -> None:
     db = sqlite3.connect(target, **OPTIONS)
     try:
-        source.backup(db)
+        fill(db)
         db.execute("PRAGMA journal_mode = DELETE")  # one file, complete by itself
         db.execute("PRAGMA synchronous = FULL")
         if format.read_format(db) != format.FORMAT:

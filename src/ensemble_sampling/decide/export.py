@@ -30,6 +30,8 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         raise ValueError(f"a log is written to a .parquet or a .csv file, got {path}")
     if path.suffix == ".parquet":
         _arrow()  # or say what is missing, before anything is done
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
     ledger = Ledger(Path(folder), write=False)
     try:
         write_atomically(path, lambda file: kinds[path.suffix](ledger, file))

@@ -4,13 +4,13 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from ..files import Damaged
 
-FORMAT = 3
+FORMAT = 4
 COLUMNS = {
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
@@ -87,21 +87,50 @@ COLUMNS = {
         "probability REAL NOT NULL",  # it had for what was chosen
         "propensity REAL NOT NULL",  # which that really had
     ],
+    "events": [  # by what ids of their own callers know decisions
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "event TEXT NOT NULL",
+        "slot TEXT NOT NULL",  # which of several decisions of the event; mostly empty
+        "decision INTEGER NOT NULL REFERENCES decisions",
+        "deferred INTEGER NOT NULL",  # 1: nothing is assumed of it until it is activated
+    ],
+    "activations": [  # deferred decisions that count from then on
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "decision INTEGER NOT NULL UNIQUE REFERENCES decisions",
+        "time REAL NOT NULL",
+    ],
 }
-UNIQUE = {"revisions": ", UNIQUE (decision, nth)"}
+UNIQUE = {"revisions": ", UNIQUE (decision, nth)", "events": ", UNIQUE (event, slot)"}
 SCHEMA = {
     table: f"CREATE TABLE {table} ({', '.join(columns)}, checksum BLOB NOT NULL"
     f"{UNIQUE.get(table, '')})"
     for table, columns in COLUMNS.items()
 }
-SINCE_3 = ("offers", "imports", "revisions", "shadows", "opinions")
+LEASES = ["name TEXT PRIMARY KEY", "holder TEXT NOT NULL", "until REAL NOT NULL"]
+SCHEMA["leases"] = f"CREATE TABLE leases ({', '.join(LEASES)})"  # who does what, until when
+SINCE = {
+    3: ("offers", "imports", "revisions", "shadows", "opinions"),
+    4: ("events", "activations", "leases"),
+}
 INSERT = {
     table: f"INSERT INTO {table} VALUES ({', '.join('?' * (len(columns) + 1))})"
     for table, columns in COLUMNS.items()
 }
-SET = INSERT["about"].replace("INSERT", "INSERT OR REPLACE")
+SET = (
+    f"{INSERT['about']} ON CONFLICT (name) "
+    "DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
+)
 COUNTED = tuple(table for table in COLUMNS if table != "about")  # their rows only become more
 FIRST = {"outcomes": 1, "revisions": 1}  # the number of the first row, where it is not 0
+KEY = {table: COLUMNS[table][0].split()[0] for table in COUNTED}
+NUMBERS = {table: "number" if table == "offers" else KEY[table] for table in COUNTED}
+LAST = ", ".join(
+    f"(SELECT {NUMBERS[table]} FROM {table} ORDER BY {KEY[table]} DESC LIMIT 1)"
+    for table in COUNTED
+)
+PAGE = 256  # rows that are read at a time
+COUNTS = f"SELECT {LAST}"  # what `counted` makes a dictionary of
+STANDING = f"{COUNTS}, (SELECT value FROM about WHERE name = 'offers')"
 
 
 def checksum(table: str, row: Sequence[Any]) -> bytes:
@@ -135,11 +164,23 @@ def numbered(table: str, rows: Iterable[Sequence[Any]], first: int, count: int) 
         raise Damaged(f"row {expected} of the table {table} is missing")
 
 
+def paged(db: Any, query: str, after: int, key: int = 0) -> Iterator[Sequence[Any]]:
+    """Rows of a query, which has `> ?` and `ORDER BY` of column `key`, a few at a time: there are
+    databases that hand over all at once."""
+    while rows := db.execute(f"{query} LIMIT {PAGE}", (after,)).fetchall():
+        yield from rows
+        if rows[-1][key] <= after:
+            raise Damaged("its rows are out of order")
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][key]
+
+
 def new_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def create(db: sqlite3.Connection, id: str, precision: str, file: str) -> None:
+def create(db: Any, id: str, precision: str, file: str) -> None:
     """The tables of a new ledger, within a transaction."""
     about = {"format": str(FORMAT), "precision": precision, "file": file}
     for statement in SCHEMA.values():
@@ -149,31 +190,26 @@ def create(db: sqlite3.Connection, id: str, precision: str, file: str) -> None:
     record_counts(db)
 
 
-def counts(db: sqlite3.Connection) -> dict[str, int]:
+def counts(db: Any) -> dict[str, int]:
     """How many rows there should be by the number of the last."""
-    last = {table: _last(db, table) for table in COUNTED}
-    return {t: 0 if n is None else n + 1 - FIRST.get(t, 0) for t, n in last.items()}
+    return counted(db.execute(COUNTS).fetchone())
 
 
-def _last(db: sqlite3.Connection, table: str) -> int | None:
-    column = "number" if table == "offers" else "rowid"
-    row = db.execute(f"SELECT {column} FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
-    return None if row is None else row[0]
+def counted(last: Sequence[int | None]) -> dict[str, int]:
+    """The same of the row that `COUNTS` gives."""
+    found = zip(COUNTED, last, strict=True)
+    return {table: 0 if n is None else n + 1 - FIRST.get(table, 0) for table, n in found}
 
 
-def record_counts(db: sqlite3.Connection) -> None:
+def record_counts(db: Any) -> None:
     """How many rows there are now: what is cut off later is missed."""
     db.execute(SET, sealed("about", ("counts", json.dumps(counts(db)))))
 
 
-def read_about(db: sqlite3.Connection) -> dict[str, str]:
+def read_about(db: Any) -> dict[str, str]:
     """Everything a ledger says of itself, after checking it and its tables."""
-    known = "SELECT name, sql FROM {} WHERE type = 'table'"
-    found = dict(db.execute(known.format("sqlite_master")))
-    found |= dict(db.execute(known.format("sqlite_temp_master")))
-    for table, statement in SCHEMA.items():
-        if found.get(table) != statement:
-            raise Damaged(f"its table {table} is missing or altered")
+    if (altered := db.altered()) is not None:
+        raise Damaged(f"its table {altered} is missing or altered")
     rows = [opened("about", row) for row in db.execute("SELECT * FROM about")]
     about: dict[str, str] = {row[0]: row[1] for row in rows}
     if missing := {"format", "precision", "file", "counts"} - about.keys():
@@ -185,7 +221,7 @@ def read_about(db: sqlite3.Connection) -> dict[str, str]:
     return about
 
 
-def read_format(db: sqlite3.Connection) -> int:
+def read_format(db: Any) -> int:
     """The number of the format; every format has it at the same place."""
     try:
         row = db.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
@@ -194,23 +230,24 @@ def read_format(db: sqlite3.Connection) -> int:
         raise ValueError(f"it holds no ledger of decisions: {error}") from error
 
 
-def upgrade(db: sqlite3.Connection, file: str) -> None:
+def upgrade(db: Any, file: str) -> None:
     """Bring a ledger of an older format to this one, within a transaction."""
-    if read_format(db) == 1:
+    found = read_format(db)
+    if found == 1:
         _from_1(db, file)
         record_counts(db)
     else:  # the counts of its last closing still say whether anything is missing
-        extend(db)
+        extend(db, found)
         db.execute(SET, sealed("about", ("format", str(FORMAT))))
 
 
-def extend(db: sqlite3.Connection, kind: str = "TABLE") -> None:
-    """The tables that format 2 did not have, which are empty: by `TEMP TABLE` for a reader."""
-    for table in SINCE_3:
+def extend(db: Any, found: int, kind: str = "TABLE") -> None:
+    """The tables that a format did not have, which are empty: by `TEMP TABLE` for a reader."""
+    for table in (table for since, new in SINCE.items() if since > found for table in new):
         db.execute(SCHEMA[table].replace("CREATE TABLE", f"CREATE {kind}", 1))
 
 
-def _from_1(db: sqlite3.Connection, file: str) -> None:
+def _from_1(db: Any, file: str) -> None:
     """Rewrite a ledger of format 1, which had no checksums."""
     tables = ("outcomes", "decisions", "agents", "about")
     for table in tables:

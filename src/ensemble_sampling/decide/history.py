@@ -1,8 +1,7 @@
 """What a ledger holds, read in order, with every row checked."""
 
 import json
-import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..files import Damaged
 from . import format
-from .format import numbered, opened
+from .format import PAGE, numbered, opened, paged
 from .offered import Reader
 from .records import Decided, from_rows
 
@@ -25,31 +24,34 @@ THIRD = SPLIT + len(format.COLUMNS["outcomes"]) + 1
 class History:
     """The decisions of a ledger with what came of them, when its tables had so many rows."""
 
-    def __init__(self, db: sqlite3.Connection, dtype: np.dtype, held: dict[str, int]):
+    def __init__(self, db: Any, dtype: np.dtype, held: dict[str, int]):
         self._db, self._dtype, self._held = db, dtype, held
 
     def decision(self, number: int) -> Decided | None:
-        return next((row for _, row in self._rows(DECISIONS, "d.number = ?", number)), None)
+        return self.decisions([number]).get(number)
+
+    def decisions(self, numbers: Sequence[int]) -> dict[int, Decided]:
+        """Those of them that there are."""
+        found: dict[int, Decided] = {}
+        for start in range(0, len(numbers), PAGE):
+            some = numbers[start : start + PAGE]
+            marks = ", ".join("?" * len(some))
+            query = self._query(DECISIONS, f"d.number IN ({marks})")
+            found |= self._read(DECISIONS, self._db.execute(query, some))
+        return found
 
     def learned(self, after: int) -> Iterator[Decided]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
-        rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after)
+        rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after, SPLIT)
         count = self._held["outcomes"] - after
         for _, row in numbered("outcomes", rows, after + 1, count):
             yield row
 
-    def pending(self) -> list[tuple[int, float]]:
-        """Number and time of decisions without outcome, oldest first."""
-        query = f"SELECT d.number, d.time FROM {DECISIONS} WHERE o.sequence IS NULL ORDER BY 1"
-        rows = self._db.execute(query).fetchall()
-        if len(rows) != self._held["decisions"] - self._held["outcomes"]:
-            raise Damaged("its index of outcomes does not fit them")
-        return rows
-
     def between(self, first: int, last: int, offers: bool = False) -> Iterator[Decided]:
         """The decisions first, ..., last - 1, with what was on offer if that is wanted."""
-        condition = f"d.number >= ? AND d.number < {last} ORDER BY d.number"
-        rows = numbered("decisions", self._rows(DECISIONS, condition, first), first, last - first)
+        condition = f"d.number > ? AND d.number < {last} ORDER BY d.number"
+        found = self._rows(DECISIONS, condition, first - 1, 0)
+        rows = numbered("decisions", found, first, last - first)
         plain = _marked((row for _, row in rows), self.imports())
         return self._with_offers(plain, first, last) if offers else plain
 
@@ -102,7 +104,7 @@ class History:
             "ON o.decision = r.decision WHERE r.number > ? ORDER BY r.number"
         )
         earliest, seen = None, 0
-        for row in self._db.execute(query, (after,)):
+        for row in paged(self._db, query, after):
             opened("revisions", row[:-1])
             if row[-1] is None:
                 raise Damaged("its index of outcomes does not fit them")
@@ -112,15 +114,20 @@ class History:
             raise Damaged("rows of the table revisions are missing")
         return earliest
 
-    def _rows(self, tables: str, condition: str, value: int) -> Iterator[tuple[int, Decided]]:
+    def _rows(
+        self, tables: str, condition: str, after: int, key: int
+    ) -> Iterator[tuple[int, Decided]]:
         """Rows with the number they have in the first of the tables, which is the whole one."""
+        return self._read(tables, paged(self._db, self._query(tables, condition), after, key))
+
+    def _query(self, tables: str, condition: str) -> str:
         if self._held["revisions"]:
-            query = (
-                f"SELECT d.*, o.*, r.* FROM {tables}{REVISED.format('d.number')} WHERE {condition}"
-            )
-        else:
-            query = f"SELECT d.*, o.*, NULL FROM {tables} WHERE {condition}"
-        for row in self._db.execute(query, (value,)):
+            tables = tables + REVISED.format("d.number")
+            return f"SELECT d.*, o.*, r.* FROM {tables} WHERE {condition}"
+        return f"SELECT d.*, o.*, NULL FROM {tables} WHERE {condition}"
+
+    def _read(self, tables: str, rows: Iterable[Any]) -> Iterator[tuple[int, Decided]]:
+        for row in rows:
             decision, outcome, revision = row[:SPLIT], row[SPLIT:THIRD], row[THIRD:]
             if decision[0] is None:
                 raise Damaged(f"row {outcome[1]} of the table decisions is missing")

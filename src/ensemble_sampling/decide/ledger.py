@@ -1,140 +1,126 @@
-"""The durable ledger behind a Bandit: every decision and outcome, in order, in SQLite."""
+"""The durable ledger behind a Bandit: every decision and outcome, in order, in a database."""
 
 import json
 import os
 import re
-import sqlite3
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import Damaged, sync_folder
+from ..files import Damaged
 from . import format
-from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
+from .databases import Sqlite, database, transaction
 from .features import precision
-from .format import INSERT, numbered, opened, sealed
+from .format import INSERT, numbered, opened, paged, sealed
 from .history import History
-from .locks import DatabaseLock, FolderLock
 from .logs import columns
 from .offered import OFFERS, Writer
 from .records import (
     Decided,
+    Event,
     Name,
     Observed,
     Opinion,
     Revised,
     decision_row,
+    event_row,
     outcome_row,
     revision_row,
     rounded,
 )
+from .waiting import Waiting
 
 RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
-BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
 Rows = dict[str, list[Any]]  # to be written, by table
 
 
 class Ledger:
-    """Decisions and outcomes in order. `folder=None` keeps them in memory.
+    """Decisions and outcomes in order.
 
-    One process writes at a time (`write=True` takes locks that die with the process); others may
-    read meanwhile. Every `add_...` is all or nothing, and on disk when it returns.
+    place: a folder, or None, which keeps them in memory.
+    write: whether to write to it, or only to read it as it is now.
+    shared: whether other processes may write as well, in turns; else one process writes at a time,
+        and others may read meanwhile. What shows that it is taken dies with the process.
+
+    Every `add_...` is all or nothing, and on disk when it returns; within a `turn`, when that ends.
     """
 
-    def __init__(self, folder: Path | None, write: bool = True):
-        self.folder, self.closed, self._write, self._pid = folder, False, write, os.getpid()
-        self._path = None if folder is None else folder.absolute() / NAME
+    def __init__(self, place: Path | None, write: bool = True, *, shared: bool = False):
+        if shared and not write:
+            raise ValueError("a ledger that is only read is not shared: it stays what it is")
+        self.place, self.closed, self._write, self._pid = place, False, write, os.getpid()
+        self._shared = shared
         self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
+        self._recent_outcomes = 0  # up to which of them that is so
         self._waiting: list[Rows] = []  # in memory: until something is read
         self._writer: Writer | None = None  # of offers; None: not known what was written last
-        self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
+        self._pending = Waiting()
         self._unsure = True  # whether a write was cut short and the counters may be wrong
-        self._folder_lock = self._database_lock = None
-        self._connection = sqlite3.connect(":memory:", **OPTIONS)
+        self._turn: str | None = None  # "read", "write" or "failed", while there is one
+        self._wrote = False  # anything in this turn
+        self._names: list[Name] = []
+        self._database = database(place, write, shared)
         try:
             with self._explained("cannot open the ledger"):
-                self._open()
-            self._settle()
+                self._database.open()
+                with self._database.opening():
+                    self._open()
+                self._settle()
         except BaseException:
             self.close()
             raise
 
     def _open(self) -> None:
-        if self._path is not None and self._write:
-            self._open_folder(self._path)
-        elif self._path is not None:
-            self._connection = reader(self._path)
-        empty = not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        db = self._database
+        empty = db.empty()
         if empty and not self._write:
             raise FileNotFoundError("it holds no decisions")
-        file = "" if self._path is None else identity(self._path)
-        found = 0 if empty else format.read_format(self._connection)
+        file = db.identity()
+        found = 0 if empty else format.read_format(db)
         if empty:
-            with self._transaction():
-                format.create(self._connection, format.new_id(), str(precision()), file)
-        elif found in (1, 2):
+            with transaction(db):
+                format.create(db, format.new_id(), str(precision()), file)
+        elif 0 < found < format.FORMAT:
             self._upgrade(found, file)
         elif found != format.FORMAT:
             raise ValueError(
                 f"it has format {found}, and this version reads up to {format.FORMAT}: "
                 "update ensemble-sampling"
             )
-        about = format.read_about(self._connection)
+        about = format.read_about(db)
         self._dtype = np.dtype(about["precision"])
-        self.keeps = about.get("offers", "all")
-        if self._write and file and not same_file(about["file"], file):
+        if self._write and file and not db.same(about["file"], file):
             self._rename(file)
-        rows = [opened("ids", row) for row in self._connection.execute("SELECT * FROM ids")]
-        found = format.counts(self._connection)["ids"]
-        self._names = [Name(*row[1:]) for row in numbered("ids", rows, 0, found)]
-        if self._path is not None and self._write:
-            log = f"{self._path}-wal"
-            files = [str(self._path), log] if os.path.exists(log) else [str(self._path)]
-            stats = [(path, os.stat(path)) for path in files]
-            self._files = [(path, stat.st_dev, stat.st_ino) for path, stat in stats]
-            sync_folder(self._path.parent.parent)  # where the folder may be new
-
-    def _open_folder(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder_lock = FolderLock(path.parent)
-        self._connection = db = sqlite3.connect(path, **OPTIONS)
-        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA cell_size_check = ON")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
-        if mode == "wal":
-            self._database_lock = DatabaseLock(path)
+        db.opened()
 
     def _upgrade(self, found: int, file: str) -> None:
         """Whoever only reads upgrades a copy in memory, or takes for empty what is not there."""
-        if not self._write and found == 2:
-            format.extend(self._connection, "TEMP TABLE")
+        db = self._database
+        if not self._write and found > 1:
+            format.extend(db, found, "TEMP TABLE")
             return
-        if not self._write:
-            copy = sqlite3.connect(":memory:", **OPTIONS)
-            self._connection.backup(copy)
-            self._connection.close()
-            self._connection = copy
-        with self._transaction():
-            format.upgrade(self._connection, file)
+        if not self._write and isinstance(db, Sqlite):
+            db.into_memory()
+        with transaction(db):
+            format.upgrade(db, file)
 
     def _rename(self, file: str) -> None:
         """A copy goes on by a new id: the original may be in use, or come back."""
-        held, id = format.counts(self._connection), format.new_id()
+        db = self._database
+        held, id = format.counts(db), format.new_id()
         row = (held["ids"], id, held["decisions"], held["outcomes"], time.time())
-        with self._transaction():
-            self._connection.execute(INSERT["ids"], sealed("ids", row))
-            self._connection.execute(format.SET, sealed("about", ("file", file)))
+        with transaction(db):
+            db.execute(INSERT["ids"], sealed("ids", row))
+            db.execute(format.SET, sealed("about", ("file", file)))
         warnings.warn(
-            f"the ledger in {self.folder} is a copy, or was restored from one: decisions from now "
+            f"the ledger in {db.name} is a copy, or was restored from one: decisions from now "
             f"on go by the id {id}-..., while the {held['decisions']} before keep theirs and can "
             "still be learned from",
             stacklevel=6,
@@ -143,11 +129,12 @@ class Ledger:
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         """What went wrong with which ledger."""
-        where = f"{what} in {self.folder or 'memory'}"
+        where = f"{what} in {self._database.name}"
         try:
             yield
-        except (OSError, ValueError, sqlite3.Error) as error:
-            if _means_damage(error):
+        except (OSError, ValueError, *self._database.errors) as error:
+            damaged = isinstance(error, Damaged | UnicodeDecodeError)
+            if damaged or self._database.means_damage(error):
                 raise Damaged(f"{where}, which is damaged: {error}; restore a backup") from error
             kind = ValueError if isinstance(error, ValueError) else OSError
             raise kind(f"{where}: {error}") from error
@@ -162,32 +149,115 @@ class Ledger:
             )
         if self.closed:
             raise ValueError("this bandit was closed: open it again")
-        self._check_files("nothing was done")
+        self._database.check("nothing was done")
 
-    def _check_files(self, consequence: str) -> None:
-        for path, device, inode in self._files:
-            try:
-                now = os.stat(path)
-                same = now.st_ino == inode and now.st_dev == device
-            except OSError:
-                same = False
-            if not same:
-                raise OSError(
-                    f"{path} was moved, removed or replaced while it was open: {consequence}; "
-                    "put it back if it can be found, and open the bandit again"
-                )
+    @contextmanager
+    def turn(self, write: bool = True) -> Iterator[None]:
+        """Everything within sees one state of the database and, with `write`, changes it all or
+        not at all: nobody else writes meanwhile, and it is on disk at the end.
+
+        A turn within a turn is a part of it.
+        """
+        if self._in_turn:
+            self._may("write" if write else "read")
+            yield
+            return
+        self.check()
+        if write and not self._write:
+            raise ValueError("this ledger was opened to be read only")
+        if not self._write:
+            yield  # all of its life is one reading
+            return
+        db = self._db
+        self._turn, self._wrote = "write" if write else "read", False
+        try:
+            with self._explained(f"cannot {'write to' if write else 'read'} the ledger"):
+                self._recount(db.standing(write))
+            yield
+            self._may("read")
+            if write:
+                self._commit()
+            else:
+                db.rollback()
+        except BaseException:
+            self._unsure = self._unsure or self._wrote
+            db.rollback()
+            raise
+        finally:
+            self._turn = None
+
+    def _commit(self) -> None:
+        try:
+            self._database.commit()
+        except self._database.errors as error:
+            raise self._unwritten(error) from error
+        self._database.check("nothing of this call is acknowledged")
+
+    @property
+    def _in_turn(self) -> bool:
+        """Also one that failed, until it ends; but none that an interrupt cut short."""
+        turn = self._turn
+        return turn is not None and (turn == "failed" or self._database.in_transaction)
+
+    def _may(self, what: str) -> None:
+        """Refuse what a turn cannot do."""
+        if self._turn == "failed":
+            raise OSError("nothing of this turn was recorded: a part of it failed")
+        if self._turn == "read" and what == "write":
+            raise RuntimeError(
+                "nothing can be written in a turn that only reads, or before a "
+                "reading has come to its end"
+            )
+
+    @contextmanager
+    def _reading(self, what: str = "cannot read the ledger") -> Iterator[None]:
+        """Shared, every reading is a turn by itself, unless it is in one."""
+        if self._shared and not self._in_turn:
+            with self.turn(write=False), self._explained(what):
+                yield
+            return
+        if self._unsure and not self._in_turn:
+            self._settle()
+        with self._explained(what):
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._in_turn:
+            self._may("write")
+            self._wrote = True
+            yield
+        elif self._shared:
+            with self.turn():
+                self._wrote = True
+                yield
+        else:
+            yield
+
+    def _recount(self, last: Sequence[Any]) -> None:
+        """How many rows there are now, which others may have written."""
+        held, self.keeps = format.counted(last[:-1]), last[-1] or "all"
+        if self._unsure:
+            self._recent.clear()
+            self._writer, self._pending = None, Waiting()
+        if self._unsure or held["ids"] != len(self._names):
+            rows = [opened("ids", row) for row in self._database.execute("SELECT * FROM ids")]
+            rows.sort()
+            self._names = [Name(*row[1:]) for row in numbered("ids", rows, 0, held["ids"])]
+        self._held, self._unsure = held, False
 
     def _settle(self) -> None:
         """Learn from the database what it holds: a write was cut short, its fate unknown."""
-        if self._write and self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        self._held = format.counts(self._db)
-        self._recent.clear()
-        self._writer = None
-        self._unsure = False
+        if self._write:
+            self._database.rollback()
+        self._unsure = True
+        self._recount(self._db.standing(None))
 
     def _count(self, table: str) -> int:
-        if self._unsure:
+        if self._shared and not self._in_turn:
+            with self._explained("cannot read the ledger"):
+                self._recount(self._database.standing(None))
+        elif self._unsure and not self._in_turn:
             self._settle()
         return self._held[table]
 
@@ -205,6 +275,11 @@ class Ledger:
     def revisions(self) -> int:
         """How often an outcome was corrected or added to."""
         return self._count("revisions")
+
+    @property
+    def configured(self) -> tuple[int, int]:
+        """What changes when the configuration does, or the shadows beside it."""
+        return self._count("agents"), self._held["shadows"]
 
     @property
     def id(self) -> str:
@@ -246,37 +321,23 @@ class Ledger:
         return self.ask(f"SELECT count(*) FROM revisions WHERE time < {after[0].time!r}")
 
     @property
-    def _db(self) -> sqlite3.Connection:
+    def _db(self) -> Any:
         if self.closed:
             raise ValueError("this ledger was closed: open it again")
         if self._waiting:
-            with self._transaction():
+            with transaction(self._database):
                 for table, rows in (item for new in self._waiting for item in new.items()):
                     # Ignored if there: an interrupt may have come just after they were written.
-                    again = INSERT[table].replace("INSERT", "INSERT OR IGNORE", 1)
-                    self._connection.executemany(again, [sealed(table, row) for row in rows])
+                    again = f"{INSERT[table]} ON CONFLICT DO NOTHING"
+                    self._database.executemany(again, [sealed(table, row) for row in rows])
             self._waiting = []
-        return self._connection
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing: an error rolls back."""
-        if self._connection.in_transaction:  # of a call that was interrupted
-            self._connection.execute("ROLLBACK")
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        return self._database
 
     def _insert(self, rows: Rows) -> None:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
         rows = {table: new for table, new in rows.items() if new}
-        if self.folder is None:
+        if self.place is None and self._turn is None:
             self._waiting.append(rows)
         else:
             self._insert_now(
@@ -286,55 +347,58 @@ class Ledger:
             self._held[table] += len(new)
 
     def _insert_now(self, statements: list[tuple[str, list[Any]]]) -> None:
+        if self._in_turn:
+            try:
+                for statement, rows in statements:
+                    self._database.executemany(statement, rows)
+            except self._database.errors as error:
+                self._turn = "failed"
+                where = self._database.name
+                raise OSError(
+                    f"could not write to the ledger in {where}: {error}; nothing was recorded"
+                ) from error
+            return
         try:
-            if len(statements) == 1 and len(statements[0][1]) == 1:
-                statement, rows = statements[0]
-                self._db.execute(statement, rows[0])  # one row is a transaction by itself
-            else:
-                with self._transaction():
-                    for statement, rows in statements:
-                        self._connection.executemany(statement, rows)
-        except sqlite3.Error as error:
+            self._db.write(statements)
+        except self._database.errors as error:
             raise self._unwritten(error) from error
-        self._check_files("nothing of this call is acknowledged")
+        self._database.check("nothing of this call is acknowledged")
 
-    def _unwritten(self, error: sqlite3.Error) -> OSError:
+    def _unwritten(self, error: Exception) -> OSError:
         """What to say when writing failed; when only the sync failed, it may be on disk."""
-        held = self._held
+        held, db = self._held, self._database
         try:
-            with self._transaction():  # takes the place in the log of what was not synced
-                format.record_counts(self._connection)
+            with transaction(db):  # takes the place in the log of what was not synced
+                format.record_counts(db)
             self._settle()
             certain = held == self._held
-        except sqlite3.Error:  # it failed before the page that makes the others count
-            certain = error.sqlite_errorname.startswith(BEFORE_THE_END)
+        except db.errors:
+            certain = db.is_undone(error)
         return OSError(
-            f"could not write to the ledger in {self.folder or 'memory'}: {error}; "
+            f"could not write to the ledger in {db.name}: {error}; "
             + ("nothing was recorded" if certain else "it may or may not have been recorded")
         )
 
     @property
     def description(self) -> Any:
         """The configuration that chooses and learns now; None in a new ledger."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             row = self._db.execute("SELECT * FROM agents ORDER BY number DESC LIMIT 1").fetchone()
             return None if row is None else json.loads(opened("agents", row)[3])
 
     def describe(self, description: Any, promoted: str | None = None) -> None:
         """From the next decision on, this is the configuration; that of a former shadow, if any."""
-        first, number, now = self.decisions, self._count("agents"), time.time()
-        ended = [] if promoted is None else [(self._count("shadows"), promoted, first, now, None)]
-        agents = [(number, first, now, json.dumps(description))]
-        self._insert({"agents": agents, "shadows": ended})
-        self._unsure = False
+        with self._writing():
+            first, number, now = self.decisions, self._count("agents"), time.time()
+            ended = [(self._count("shadows"), promoted, first, now, None)] if promoted else []
+            agents = [(number, first, now, json.dumps(description))]
+            self._insert({"agents": agents, "shadows": ended})
+            self._unsure = False
 
     def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
         """(number, name, first decision, description or None) of every shadow, in order."""
-        with self._explained("cannot read the ledger"):
-            rows = (opened("shadows", row) for row in self._db.execute("SELECT * FROM shadows"))
-            for row in numbered("shadows", rows, 0, self._count("shadows")):
-                number, name, first, _, text = row
-                yield number, name, first, None if text is None else json.loads(text)
+        for number, name, first, _, text in self._all("shadows"):
+            yield number, name, first, None if text is None else json.loads(text)
 
     @property
     def next_shadow(self) -> int:
@@ -344,24 +408,93 @@ class Ledger:
     def add_shadow(self, name: str, description: Any) -> None:
         """From the next decision on there is a shadow of this name, or none for None."""
         text = None if description is None else json.dumps(description)
-        row = (self._count("shadows"), name, self.decisions, time.time(), text)
-        self._insert({"shadows": [row]})
-        self._unsure = False
+        with self._writing():
+            row = (self._count("shadows"), name, self.decisions, time.time(), text)
+            self._insert({"shadows": [row]})
+            self._unsure = False
 
     def opinions(self, shadow: int) -> Iterator[Opinion]:
         """What a shadow would have done."""
-        with self._explained("cannot read the ledger"):
-            rows = (opened("opinions", row) for row in self._db.execute("SELECT * FROM opinions"))
-            for row in numbered("opinions", rows, 0, self._count("opinions")):
-                if row[2] == shadow:
-                    yield Opinion(*row[1:])
+        for row in self._all("opinions"):
+            if row[2] == shadow:
+                yield Opinion(*row[1:])
+
+    def _all(self, table: str) -> Iterator[Sequence[Any]]:
+        """The rows of a table whose numbers begin at 0."""
+        with self._reading():
+            query = f"SELECT * FROM {table} WHERE number > ? ORDER BY number"
+            rows = (opened(table, row) for row in paged(self._db, query, -1))
+            yield from numbered(table, rows, 0, self._count(table))
 
     def keep(self, offers: str) -> None:
         """From now on, what is to be kept of an offer: all of it, or only what was chosen."""
         if offers != self.keeps:
-            with self._explained("cannot write to the ledger"):
-                self._db.execute(format.SET, sealed("about", ("offers", offers)))
+            self._set("offers", offers)
             self.keeps = offers
+
+    def setting(self, name: str) -> Any:
+        """What was `set` by this name, or None."""
+        with self._reading():
+            query = "SELECT * FROM about WHERE name = ?"
+            row = self._db.execute(query, (f"setting {name}",)).fetchone()
+            return None if row is None else json.loads(opened("about", row)[1])
+
+    def set(self, name: str, value: Any) -> None:
+        """Remember a value that JSON can tell, in the place of the one before."""
+        self._set(f"setting {name}", json.dumps(value))
+
+    def _set(self, name: str, value: str) -> None:
+        with self._writing(), self._explained("cannot write to the ledger"):
+            self._db.execute(format.SET, sealed("about", (name, value)))
+
+    def lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
+        """Be the one who does something for so long, or for longer; False if another is."""
+        now = self._database.now()
+        query = (
+            f"INSERT INTO leases VALUES (?, ?, {now} + ?) ON CONFLICT (name) DO UPDATE SET "
+            "holder = excluded.holder, until = excluded.until "
+            f"WHERE leases.holder = excluded.holder OR leases.until < {now}"
+        )
+        with self._writing(), self._explained("cannot write to the ledger"):
+            return self._db.execute(query, (name, holder, float(seconds))).rowcount == 1
+
+    def holder(self, name: str = "learner") -> str | None:
+        """Who it is now, if anyone."""
+        query = f"SELECT holder FROM leases WHERE name = ? AND until >= {self._database.now()}"
+        with self._reading():
+            row = self._db.execute(query, (name,)).fetchone()
+            return None if row is None else row[0]
+
+    def release(self, holder: str, name: str = "learner") -> None:
+        """Let another be it, where it was this one."""
+        query = "DELETE FROM leases WHERE name = ? AND holder = ?"
+        with self._writing(), self._explained("cannot write to the ledger"):
+            self._db.execute(query, (name, holder))
+
+    def store(self, name: str, content: bytes, durable: bool = True) -> None:
+        """Keep bytes beside the ledger, whole or not at all, in the place of those before. Where
+        it need not be `durable`, they may be lost, or be others, after a power loss."""
+        with self._explained(f"cannot store {name} beside the ledger"):
+            self._database.store(name, content, durable)
+
+    def stored(self, name: str) -> bytes | None:
+        """What was stored last by this name, if anything."""
+        with self._explained(f"cannot read {name} beside the ledger"):
+            return self._database.stored(name)
+
+    def stored_version(self, name: str) -> Any:
+        """Something that changes when the bytes of this name do; None where there are none."""
+        with self._explained(f"cannot read {name} beside the ledger"):
+            return self._database.version(name)
+
+    def discard(self, name: str) -> None:
+        """Forget the bytes of this name, if there are any."""
+        with self._explained(f"cannot remove {name} beside the ledger"):
+            self._database.discard(name)
+
+    def where(self, name: str) -> str:
+        """What to call the bytes of this name in messages."""
+        return self._database.where(name)
 
     @property
     def dtype(self) -> np.dtype:
@@ -379,11 +512,22 @@ class Ledger:
         rows: list[Decided],
         opinions: Sequence[Opinion] = (),
         outcomes: Sequence[Observed] = (),
+        events: Sequence[Event] = (),
     ) -> None:
-        """Record decisions, numbered on from those there are, what shadows said of them, and what
-        came of them where that is known already."""
+        """Record decisions, numbered on from those there are, what shadows said of them, what
+        came of them where that is known already, and by what ids their callers know them."""
         if not rows:
             return
+        with self._writing():
+            self._add_decisions(rows, opinions, outcomes, events)
+
+    def _add_decisions(
+        self,
+        rows: list[Decided],
+        opinions: Sequence[Opinion],
+        outcomes: Sequence[Observed],
+        events: Sequence[Event],
+    ) -> None:
         if rows[0].number != self.decisions:
             raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
         rows = [rounded(row, self._dtype) for row in rows]
@@ -393,6 +537,8 @@ class Ledger:
         new["imports"] = self._imported(rows)
         now, after = time.time(), self.outcomes + 1
         new["outcomes"] = [outcome_row(n, now, y) for n, y in enumerate(outcomes, start=after)]
+        first = self._count("events")
+        new["events"] = [event_row(n, event) for n, event in enumerate(events, start=first)]
         writer, self._unsure = self._offers_writer(), True  # it remembers what is not there yet
         kept = [writer.row(row.number, row.offer) for row in rows if not row.foreign]
         new["offers"] = [row for row in kept if row is not None]
@@ -410,89 +556,141 @@ class Ledger:
         return [(self._count("imports"), rows[0].number, len(rows), time.time())]
 
     def _offers_writer(self) -> Writer:
-        if self._writer is None:
-            last = "SELECT * FROM offers ORDER BY decision DESC LIMIT ?"
+        """One that knows all that was written, by whomever."""
+        writer = Writer(self._dtype) if self._writer is None else self._writer
+        if writer.count != self._count("offers") or self._writer is None:
+            last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
             with self._explained("cannot read the ledger"):
-                rows = self._db.execute(last, (OFFERS // 16,)).fetchall()[::-1]
-                kept = [opened("offers", row) for row in rows]
-                self._writer = Writer(kept, self.width, self._dtype)
-        return self._writer
+                rows = self._db.execute(last, (writer.last, OFFERS // 16)).fetchall()[::-1]
+                writer.see([opened("offers", row) for row in rows], self.width)
+        self._writer = writer
+        return writer
 
     def add_outcomes(self, rows: list[Observed], revised: Sequence[Revised] = ()) -> None:
         """Record outcomes in the order they are learned, and those that take another's place."""
         if not rows and not revised:
             return
-        now, after = time.time(), self.outcomes
-        new: Rows = {
-            "outcomes": [outcome_row(n, now, row) for n, row in enumerate(rows, start=after + 1)]
-        }
-        first = self.revisions + 1
-        new["revisions"] = [
-            revision_row(n, len(self.revised(row.decision)) + 1, now, row)
-            for n, row in enumerate(revised, start=first)
-        ]
-        self._insert(new)
-        for row in rows:
-            self._recent.pop(row.decision, None)
-        self._unsure = False
+        with self._writing():
+            now, after = time.time(), self.outcomes + 1
+            new: Rows = {
+                "outcomes": [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
+            }
+            new["revisions"] = self._revisions(revised, now)
+            self._insert(new)
+            for row in rows:
+                self._recent.pop(row.decision, None)
+            self._unsure = False
+
+    def _revisions(self, rows: Sequence[Revised], now: float) -> list[tuple[Any, ...]]:
+        """Numbered by themselves, and by decision."""
+        made, before = [], {row.decision: len(self.revised(row.decision)) for row in rows}
+        for number, row in enumerate(rows, start=self.revisions + 1):
+            before[row.decision] += 1
+            made.append(revision_row(number, before[row.decision], now, row))
+        return made
+
+    def events(self, event: str) -> list[Event]:
+        """The decisions of an event, in their order."""
+        with self._reading():
+            query = "SELECT * FROM events WHERE event = ? ORDER BY number"
+            return [_event(row) for row in self._db.execute(query, (event,)).fetchall()]
+
+    def find_events(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Event]:
+        """Those that there are of some pairs (event, slot)."""
+        found: dict[tuple[str, str], Event] = {}
+        with self._reading():
+            wanted = list(dict.fromkeys(event for event, _ in keys))
+            for start in range(0, len(wanted) if self._count("events") else 0, format.PAGE):
+                some = wanted[start : start + format.PAGE]
+                query = f"SELECT * FROM events WHERE event IN ({', '.join('?' * len(some))})"
+                rows = [_event(row) for row in self._db.execute(query, some).fetchall()]
+                found |= {(row.event, row.slot): row for row in rows}
+        return {key: found[key] for key in keys if key in found}
+
+    def activate(self, decision: int) -> bool:
+        """A decision that was deferred counts from now on; False if it did already."""
+        with self._writing():
+            with self._explained("cannot read the ledger"):
+                query = "SELECT number FROM activations WHERE decision = ?"
+                if self._db.execute(query, (decision,)).fetchone() is not None:
+                    return False
+            self._insert({"activations": [(self._count("activations"), decision, time.time())]})
+            self._unsure = False
+            return True
 
     @property
     def _history(self) -> History:
-        if self._unsure:
-            self._settle()
         return History(self._db, self._dtype, self._held)
 
     def decision(self, number: int) -> Decided | None:
-        if self._unsure:
-            self._settle()
-        if number in self._recent:
+        if number in self._recent and not self._unsure and not self._shared:
             return self._recent[number]
-        with self._explained("cannot read the ledger"):
-            return self._history.decision(number)
+        return self.find([number]).get(number)
+
+    def find(self, numbers: Sequence[int]) -> dict[int, Decided]:
+        """Those that there are of some decisions."""
+        with self._reading():
+            self._forget_recent()
+            known = {number: self._recent[number] for number in numbers if number in self._recent}
+            others = list({number: None for number in numbers if number not in known})
+            return known | self._history.decisions(others) if others else known
+
+    def _forget_recent(self) -> None:
+        """Those whose outcome came, by whomever it was recorded."""
+        now = self.outcomes
+        if self._shared and self._recent and now != self._recent_outcomes:
+            query = "SELECT decision FROM outcomes WHERE sequence > ?"
+            if now - self._recent_outcomes > RECENT:
+                self._recent.clear()
+            else:
+                for row in self._db.execute(query, (self._recent_outcomes,)).fetchall():
+                    self._recent.pop(row[0], None)
+        self._recent_outcomes = now
 
     def pending(self, before: float) -> list[int]:
-        """Decisions made by the time `before` whose outcome has not come, oldest first."""
-        with self._explained("cannot read the ledger"):
-            return [number for number, at in self._history.pending() if at <= before]
+        """Decisions made by the time `before` whose outcome has not come, oldest first; without
+        those that were deferred and not activated."""
+        with self._reading():
+            return self._pending.before(before, self._db, self._held)
 
     def learned(self, after: int) -> Iterator[Decided]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             yield from self._history.learned(after)
 
     def revised(self, decision: int) -> list[tuple[Any, str | None]]:
         """(what was added, by what reference) for every revision of a decision's outcome."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             return self._history.revisions(decision) if self.revisions else []
 
     def first_revised(self, after: int) -> int | None:
         """The earliest outcome that any but the first `after` revisions changed."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             return self._history.first_revised(after)
 
     def latest(self, count: int) -> Iterator[Decided]:
         """The last `count` decisions."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             yield from self._history.between(max(0, self.decisions - count), self.decisions)
 
     def between(self, first: int, last: int) -> Iterator[Decided]:
         """The decisions first, ..., last - 1, with what was on offer."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             yield from self._history.between(first, min(last, self.decisions), offers=True)
 
     def all(self, offers: bool = False) -> Iterator[Decided]:
         """Every decision, with what was on offer if that is wanted."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             yield from self._history.all(offers)
 
     def ask(self, query: str) -> Any:
         """The one value a query gives."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             return self._db.execute(query).fetchone()[0]
 
     def ask_all(self, query: str) -> list[Any]:
         """All rows a query gives."""
-        with self._explained("cannot read the ledger"):
+        with self._reading():
             return self._db.execute(query).fetchall()
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
@@ -504,34 +702,15 @@ class Ledger:
         """Everything recorded so far into the new folder `path`: all of it there, or nothing."""
         self.check()
         with self._explained("cannot back up the ledger"):
-            if self._path is None or not self._write:
-                write_backup(self._db, Path(path))
-                return
-            source = reader(self._path)  # of its own: decisions can go on meanwhile
-            try:
-                write_backup(source, Path(path))
-            finally:
-                source.close()
+            self._db.backup(Path(path))
 
     def close(self) -> None:
         """Let others write; what was recorded is safe without."""
         self.closed = True
-        if os.getpid() != self._pid:  # forked: all this is the parent's, and is left to it
-            return
-        if self._files:
-            with suppress(sqlite3.Error):
-                format.record_counts(self._connection)
-        if self._database_lock is not None:
-            self._database_lock.release()
-        self._connection.close()
-        if self._database_lock is not None:
-            self._database_lock.close()
-        if self._folder_lock is not None:
-            self._folder_lock.release()
+        if os.getpid() == self._pid:  # in a fork all this is the parent's, and is left to it
+            self._database.close()
 
 
-def _means_damage(error: Exception) -> bool:
-    """Whether it is the contents that are wrong, not the call or the disk."""
-    unreadable = isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode")
-    damaged = isinstance(error, Damaged | UnicodeDecodeError)
-    return damaged or unreadable or type(error) is sqlite3.DatabaseError
+def _event(row: Sequence[Any]) -> Event:
+    _, event, slot, decision, deferred = opened("events", row)
+    return Event(event, slot, decision, bool(deferred))

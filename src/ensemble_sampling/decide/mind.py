@@ -1,7 +1,7 @@
 """An agent and what it has learned: a cache of the ledger, which replaying rebuilds."""
 
+from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from .programs import State, programs
 from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 
+MANY = 16  # decisions in one call of a compiled program
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
 
 
@@ -44,7 +45,7 @@ def _holds(ledger: Ledger, taught: Taught) -> bool:
     return first is None or first > taught.outcomes
 
 
-def _copied(leaf: Any) -> Any:
+def copied(leaf: Any) -> Any:
     """An array of its own: learning consumes those of the state."""
     return leaf.copy() if isinstance(leaf, jax.Array) else leaf
 
@@ -75,6 +76,7 @@ class Mind:
         self.taught: Taught | None = None  # also while it is being changed
         self._marks: list[Taught] = []  # what it was not long ago
         self.agent: Agent | None = None
+        self.host = False  # whether it learns in plain Python, and has no state of arrays
         if agent is not None:
             self._adopt(agent)
 
@@ -82,11 +84,11 @@ class Mind:
         """Let the agent choose and learn from now on."""
         self.agent, self._reward = agent, fact(agent, "reward")
         self.width = fact(agent, "dim") if self.width is None else self.width
-        self._host = bool(fact(agent, "host"))
+        self.host = bool(fact(agent, "host"))
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         program = programs(agent, self.floor)
-        self._bound, self._init, self._choose, self._learn, self._rank = program
+        self._bound, self._init, self._choose, self._learn, self._rank, self._many = program
         self._known_outcomes: set[tuple[int, ...]] = set()
 
     @property
@@ -119,11 +121,9 @@ class Mind:
         self.width = self.taught = None
         self.agent = None if self.recipe else self.agent
 
-    def _snapshot(self, ledger: Ledger) -> Path | None:
-        """Where to save the state: nowhere while its shape is open, or not one of arrays."""
-        if ledger.folder is None or self.width is None or self._host:
-            return None
-        return ledger.folder / self.file
+    def _is_saved(self, ledger: Ledger) -> bool:
+        """Not while its shape is open, nor if it is not one of arrays."""
+        return ledger.place is not None and self.width is not None and not self.host
 
     def _fresh(self) -> State:
         if self.agent is None:
@@ -134,16 +134,17 @@ class Mind:
 
     def _begun(self, ledger: Ledger) -> Taught:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
-        fresh, path = self._fresh(), self._snapshot(ledger)
-        if path is not None:
-            found = load_snapshot(path, fresh, ledger, self.description)
+        fresh = self._fresh()
+        if self._is_saved(ledger):
+            found = load_snapshot(ledger, self.file, fresh, self.description)
             if found is not None:
                 scaled = frozen(found.sequence)
                 return Taught(found.state, found.sequence, scaled, found.revisions, found.origin)
         return Taught(fresh, 0, 0, ledger.revisions)
 
-    def sync(self, ledger: Ledger) -> State:
-        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale."""
+    def sync(self, ledger: Ledger, most: int | None = None) -> State:
+        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale; by at
+        most so many outcomes."""
         if self.width is None:
             self.settle(ledger.width)
         now = self.taught
@@ -156,7 +157,7 @@ class Mind:
         if now.state.scale is not None and now.frozen < due:
             now = self._rescaled(ledger, now, now.state.scale, due)
         self.taught = now
-        for row in ledger.learned(after=now.outcomes):
+        for row in islice(ledger.learned(after=now.outcomes), most):
             self._apply(row, row.outcome)
         return self.taught.state
 
@@ -166,7 +167,7 @@ class Mind:
         if _holds(ledger, now):
             found = now
         elif marks:
-            found = marks[-1]._replace(state=jax.tree.map(_copied, marks[-1].state))
+            found = marks[-1]._replace(state=jax.tree.map(copied, marks[-1].state))
         else:
             found = self._begun(ledger)
             found = found if _holds(ledger, found) else Taught(self._fresh(), 0, 0)
@@ -199,9 +200,20 @@ class Mind:
         now, self.taught = self.taught, None  # consumed
         state = self._learn(self._bound, key, now.state, features, y)
         self.taught = now._replace(state=state, outcomes=now.outcomes + 1)
-        if self.taught.outcomes % MARK == 0 and not self._host:
-            mark = self.taught._replace(state=jax.tree.map(_copied, state))
+        if self.taught.outcomes % MARK == 0 and not self.host:
+            mark = self.taught._replace(state=jax.tree.map(copied, state))
             self._marks = [*self._marks[-1:], mark]
+
+    def check_history(self, ledger: Ledger) -> None:
+        """Refuse to begin with decisions whose features are missing, where the agent takes none."""
+        if self.offers.missing:
+            return
+        lacking = sum(bool(np.isnan(row.features).any()) for row in ledger.all())
+        if lacking:
+            raise ValueError(
+                f"features are missing (NaN) in {lacking} of {ledger.decisions} decisions of the "
+                f"history, which only the default agent takes, agent=None; got {self.agent!r}"
+            )
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """The outcomes of these decisions, which were the last to be recorded."""
@@ -220,7 +232,41 @@ class Mind:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
         rows, (table, mask) = len(mask), self._filled(table, mask)
         drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
-        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, len(mask))[:, :rows]
+        return self._drawn(drawn, rows, len(mask))
+
+    def pick_many(
+        self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State
+    ) -> list[tuple[int, np.ndarray, Values | None]]:
+        """As `pick` for each of several (features, mask), in few calls of a compiled program."""
+        found: dict[int, Any] = {}
+        alike: dict[Any, list[int]] = {}
+        filled = [self._filled(table, mask) for table, mask in offers]
+        for n, (table, mask) in enumerate(filled):
+            alike.setdefault((table.shape, len(mask)), []).append(n)
+        for all_of in alike.values():
+            for start in range(0, len(all_of), MANY):
+                part = all_of[start : start + MANY]
+                if len(part) == 1 or self._many is None:
+                    for n in part:
+                        key, (table, mask) = self._key(numbers[n]), filled[n]
+                        found[n] = np.asarray(self._choose(self._bound, key, state, table, mask))
+                    continue
+                size = 1 << (len(part) - 1).bit_length()
+                padded = part + part[:1] * (size - len(part))
+                keys = np.stack([self._key(numbers[n]) for n in padded])
+                tables = np.stack([filled[n][0] for n in padded])
+                masks = np.stack([filled[n][1] for n in padded])
+                drawn = np.asarray(self._many(self._bound, keys, state, tables, masks))
+                found |= zip(part, drawn, strict=False)
+        return [
+            self._drawn(found[n], len(offers[n][1]), len(filled[n][1])) for n in range(len(offers))
+        ]
+
+    def _drawn(
+        self, drawn: np.ndarray, rows: int, room: int
+    ) -> tuple[int, np.ndarray, Values | None]:
+        """What the compiled program put into one array."""
+        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, room)[:, :rows]
         shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
         if values is not None and self.taught is not None and self.taught.origin:
             values = values._replace(mean=values.mean.astype(np.float64) + self.taught.origin)
@@ -247,7 +293,7 @@ class Mind:
 
     def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Filled up to a power of two, so that few sizes are compiled."""
-        if self.offers.arms is not None or self._host:
+        if self.offers.arms is not None or self.host:
             return table, mask
         rows = len(mask)
         room = max(8, 1 << (rows - 1).bit_length())
@@ -268,7 +314,7 @@ class Mind:
         outcome = exact.astype(self.dtype)
         if self._check is not None:
             self._check(outcome)
-        if not self._host and outcome.shape not in self._known_outcomes:
+        if not self.host and outcome.shape not in self._known_outcomes:
             key, features = np.zeros(3, np.uint32), np.zeros(self.width or 0, self.dtype)
             state = self.taught.state if self.taught is not None else self.sync(ledger)
             jax.eval_shape(self._learn, self._bound, key, state, features, outcome)
@@ -284,16 +330,16 @@ class Mind:
 
     def save(self, ledger: Ledger) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
-        state, path = self.sync(ledger), self._snapshot(ledger)
-        if path is None or self.taught is None:
+        state = self.sync(ledger)
+        if self.taught is None or not self._is_saved(ledger):
             return
         about = (ledger.id, self.taught.outcomes, self.description, self.diverged(ledger))
-        save_snapshot(path, Snapshot(state, *about, self.taught.revisions, self.taught.origin))
+        snapshot = Snapshot(state, *about, self.taught.revisions, self.taught.origin)
+        save_snapshot(ledger, self.file, snapshot)
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
-        if ledger.folder is not None:
-            (ledger.folder / self.file).unlink(missing_ok=True)
+        ledger.discard(self.file)
 
     def diverged(self, ledger: Ledger) -> int:
         """How often models had to be put back to their start."""

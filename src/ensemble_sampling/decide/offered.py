@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..files import Damaged
-from .format import opened
+from .format import opened, paged
 
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
@@ -43,25 +43,31 @@ class Writer:
     to an earlier decision where that had the same on offer, and row by row where it had some of it.
     """
 
-    def __init__(self, rows: Iterable[Sequence[Any]], width: int | None, dtype: np.dtype):
-        """After the rows of the table, oldest first, or the last of them."""
-        self._dtype, self._next = dtype, 0
+    def __init__(self, dtype: np.dtype):
+        self._dtype, self.last = dtype, -1  # the decision of the last row
+        self.count = 0  # how many rows there are
         self._offers: dict[bytes, int] = {}
         self._rows: dict[bytes, Place] = {}
         self._now: tuple[int | None, bytes | None] = (None, None)  # whose offer, what of it
         self._names: tuple[Any, str | None] = (None, None)
+
+    def see(self, rows: Iterable[Sequence[Any]], width: int | None) -> None:
+        """Rows of the table that others wrote, oldest first, or the last of them."""
         for row in rows:
             decision, number, same, context, count, names, places, content, available = row
-            self._next, source = number + 1, same
+            self.last, self.count, source = decision, number + 1, same
             if same is None and count is not None:
                 source = decision
-                here = unpacked(content, _own(places, decision, count), width, context, dtype)
+                own = _own(places, decision, count)
+                here = unpacked(content, own, width, context, self._dtype)
                 if places is None:  # others cannot be told without reading the earlier ones
                     whole = _digest(f"{count} {names}", context, here.tobytes())
                     self._offers[whole] = decision
                 for k, part in enumerate(here):
                     self._rows[_digest(None, context, part.tobytes())] = (decision, k)
             self._now = (source, available)
+        _bound(self._offers, OFFERS)
+        _bound(self._rows, ROWS)
 
     def row(self, decision: int, offered: Offered | None) -> tuple[Any, ...] | None:
         """The row to be kept for a decision; None where the last one says it all."""
@@ -77,9 +83,9 @@ class Writer:
         if source is None and self._now[0] is None:
             return None
         self._now = (source, available)
-        self._next += 1
+        self.last, self.count = decision, self.count + 1
         same = None if source == decision else source
-        return (decision, self._next - 1, same, *about, available)
+        return (decision, self.count - 1, same, *about, available)
 
     def _source(self, decision: int, offered: Offered) -> tuple[int, tuple[Any, ...]]:
         """The decision that has this on offer first, and what to keep if it is this one."""
@@ -137,9 +143,11 @@ class Reader:
     ) -> Iterator[tuple[int, int, Sequence[Any]]]:
         """(from, to, row) for the decisions first, ..., last - 1; there are `count` rows in all."""
         start = "SELECT max(decision) FROM offers WHERE decision <= ?"
-        query = f"SELECT * FROM offers WHERE decision >= ifnull(({start}), ?) ORDER BY decision"
+        after = self._db.execute(start, (first,)).fetchone()[0]
+        after = first - 1 if after is None else after - 1
         before, begun = None, 0
-        for stored in self._db.execute(query, (first, first)):
+        query = "SELECT * FROM offers WHERE decision > ? ORDER BY decision"
+        for stored in paged(self._db, query, after):
             row = opened("offers", stored)
             if before is None and (row[0] > first or first == 0) and row[1] != 0:
                 raise Damaged(f"row {row[1] - 1} of the table offers is missing")

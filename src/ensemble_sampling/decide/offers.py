@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import checks
-from .features import Hasher, numbers, precision, unmasked
+from .features import TEXT, Hasher, numbers, precision, unmasked
 from .tables import Columns, Labels, dense, frame_names, is_frame, one, records, told_apart
 
 
@@ -249,7 +249,7 @@ def read(
         return numbers("features", [], names), names
     if names is None and all(isinstance(row, str) for row in rows):
         names = names_of(rows)  # and describe themselves
-    rows, context = [one(row) for row in rows], one(context)
+    rows, context = [row if type(row) is dict else one(row) for row in rows], one(context)
     own = isinstance(hasher, Hasher) and hasher.names  # others know nothing of names
     hashed = hasher(rows, context, called) if own else hasher(rows, context)
     return numbers("features", hashed, names), names
@@ -271,7 +271,9 @@ def names_of(given: Any) -> list[Any]:
         raise TypeError(f"names of actions must be a list, got {given!r}")
     if isinstance(given, set | frozenset):
         raise TypeError(f"names of actions must be a list: a set has no order, got {given!r}")
-    names = [_name(name) for name in given]
+    names = list(given)
+    if not TEXT.issuperset(map(type, names)):  # the common case, many times faster
+        names = [_name(name) for name in names]
     if len(set(names)) < len(names):
         seen: set[Any] = set()
         twice = next(name for name in names if name in seen or seen.add(name))

@@ -37,19 +37,20 @@ class Programs(NamedTuple):
     choose: Any
     learn: Any
     rank: Any
+    choose_many: Any  # with a leading axis on all but the state; None in plain Python
 
 
 def programs(agent: Agent, floor: float = 0.0) -> Programs:
     """What a bandit does by an agent; where that runs in plain Python, as it is."""
     rule = Rule(agent, floor or None)
     if fact(agent, "host"):
-        return Programs(rule._replace(agent=_once(agent)), init, choose, learn, rank)
+        return Programs(rule._replace(agent=_once(agent)), init, choose, learn, rank, None)
     bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
     return Programs(bound, *_compiled(structure))
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: Any) -> tuple[Any, Any, Any, Any]:
+def _compiled(structure: Any) -> tuple[Any, Any, Any, Any, Any]:
     """For rules of one structure; settings stay free."""
 
     def of(function: Any, **options: Any) -> Any:
@@ -58,7 +59,8 @@ def _compiled(structure: Any) -> tuple[Any, Any, Any, Any]:
 
         return jax.jit(run, **options)
 
-    return of(init), of(choose), of(learn, donate_argnums=2), of(rank)
+    many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
+    return of(init), of(choose), of(learn, donate_argnums=2), of(rank), of(many)
 
 
 class _Once:

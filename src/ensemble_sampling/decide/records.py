@@ -65,6 +65,19 @@ class Opinion(NamedTuple):
     propensity: float  # which that really had
 
 
+class Event(NamedTuple):
+    """By what id of their own callers know a decision.
+
+    slot: which of several decisions of one event.
+    deferred: nothing is assumed of its outcome before it is activated.
+    """
+
+    event: str
+    slot: str
+    decision: int
+    deferred: bool = False
+
+
 class Name(NamedTuple):
     """The id that decisions go by after the first `decisions`, until the next."""
 
@@ -87,6 +100,10 @@ def decision_row(row: Decided) -> tuple[Any, ...]:
     name = None if row.action is None else json.dumps(row.action)
     numbers = (row.features.tobytes(), row.probabilities.tobytes())
     return (row.number, float(row.time), row.chosen, name, *numbers)
+
+
+def event_row(number: int, row: Event) -> tuple[Any, ...]:
+    return (number, row.event, row.slot, row.decision, int(row.deferred))
 
 
 def outcome_row(sequence: int, time: float, row: Observed) -> tuple[Any, ...]:

@@ -94,7 +94,7 @@ def candidate(agent: Any, like: Mind) -> Mind:
     names = None if arms is None else ours.names
     expected = None if agent is None else fact(agent, "columns")
     offers = Offers(arms, names, ours.hasher, recipe is not None, expected)
-    mind = Mind(agent, recipe, offers, like.seed, like.normalise, like.floor)
+    mind = type(like)(agent, recipe, offers, like.seed, like.normalise, like.floor)
     if mind.width not in (None, width):
         raise ValueError(f"this bandit's actions have {width} features, the shadow {mind.width}")
     mind.settle(width)
@@ -104,6 +104,8 @@ def candidate(agent: Any, like: Mind) -> Mind:
 def known(ledger: Ledger, name: str) -> Recorded:
     """The shadow of this name."""
     there = recorded(ledger)
+    if name not in there and any(name == former for _, former, *_ in ledger.shadows()):
+        raise ValueError(f"the shadow {name!r} was promoted or dismissed, and is one no more")
     if name not in there:
         raise ValueError(f"there is no shadow {name!r}, but {shown(list(there))}")
     return there[name]
@@ -173,6 +175,8 @@ class Shadows:
                 + "\n  ".join(changed)
                 + "\nGo on with that one, dismiss it, or give the new one another name."
             )
+        if there is None:
+            mind.check_history(ledger)
         number = ledger.next_shadow if there is None else there.number
         mind.file = f"shadow-{number}.safetensors"
         if there is None:
@@ -183,6 +187,16 @@ class Shadows:
         if there is None:
             ledger.add_shadow(name, mind.description)
         self._awake[name] = (number, mind)
+
+    def attend(self, name: str, number: int, mind: Mind) -> None:
+        """One that is recorded already, whatever it knows."""
+        self._awake[name] = (number, mind)
+
+    def mind(self, name: str) -> Mind | None:
+        return self._awake[name][1] if name in self._awake else None
+
+    def minds(self) -> dict[str, Mind]:
+        return {name: mind for name, (_, mind) in self._awake.items()}
 
     def take(self, ledger: Ledger, name: str) -> Mind:
         """One that is awake."""
@@ -221,6 +235,14 @@ class Shadows:
                 for _, outcome in rows:
                     mind.outcome(outcome, ledger)
                 mind.learn(ledger, rows)
+            except Exception as error:
+                self._sleep(name, error)
+
+    def sync(self, ledger: Ledger, most: int) -> None:
+        """Bring each up to the ledger, by at most so many outcomes."""
+        for name, (_, mind) in list(self._awake.items()):
+            try:
+                mind.sync(ledger, most)
             except Exception as error:
                 self._sleep(name, error)
 

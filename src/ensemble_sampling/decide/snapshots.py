@@ -3,17 +3,16 @@
 import hashlib
 import json
 import warnings
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from ..config import differences
-from ..files import Damaged, write_atomically
+from ..files import Damaged
 from .ledger import Ledger
 
 SNAPSHOT = "state.safetensors"
@@ -31,8 +30,13 @@ class Snapshot(NamedTuple):
     origin: float = 0.0  # what outcomes are counted from
 
 
-def save_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Write it atomically, with a checksum over everything in it."""
+def save_snapshot(ledger: Ledger, name: str, snapshot: Snapshot) -> None:
+    """Store it beside the ledger."""
+    ledger.store(name, pack(snapshot))
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    """The contents of a file, with a checksum over everything in it."""
     tensors = {name: _numbers(leaf) for name, leaf in _named(snapshot.state).items()}
     about = {
         "ledger": snapshot.ledger,
@@ -42,20 +46,26 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
         "revisions": str(snapshot.revisions),
         "origin": repr(float(snapshot.origin)),
     }
-    content = save(tensors, {**about, "checksum": _checksum(tensors, about)})
-    write_atomically(path, lambda file: file.write(content))
+    return save(tensors, {**about, "checksum": _checksum(tensors, about)})
 
 
-def load_snapshot(path: Path, like: Any, ledger: Ledger, description: Any) -> Snapshot | None:
+def load_snapshot(ledger: Ledger, name: str, like: Any, description: Any) -> Snapshot | None:
+    """The one beside the ledger, see `unpack`."""
+    content = ledger.stored(name)
+    return None if content is None else unpack(content, like, ledger, description, name)
+
+
+def unpack(
+    content: bytes, like: Any, ledger: Ledger, description: Any, name: str = SNAPSHOT
+) -> Snapshot | None:
     """The state to start from, shaped like `like`; None if there is nothing to be gained by it.
 
     It is only a cache: one that is damaged or another agent's is passed over with a warning. One
     that knows what the ledger does not is refused, since then the ledger is the wrong one.
     """
-    if not path.exists():
-        return None
+    path = ledger.where(name)
     try:
-        tensors, about = _read_snapshot(path)
+        tensors, about = _read_snapshot(content, path)
     except Damaged as error:
         return _passed_over(str(error))
     sequence, known = int(about["sequence"]), ledger.outcomes_as(about["ledger"])
@@ -93,27 +103,34 @@ def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def snapshot_diverged(path: Path) -> int:
+def snapshot_diverged(ledger: Ledger, name: str = SNAPSHOT) -> int:
     """How often members had been put back when the snapshot was taken."""
+    content = ledger.stored(name)
     try:
-        return int(_read_snapshot(path)[1]["diverged"]) if path.exists() else 0
+        about = {} if content is None else _read_snapshot(content, ledger.where(name))[1]
+        return int(about.get("diverged", 0))
     except Damaged as error:
         raise Damaged(f"{error}; delete it: opening the bandit writes a new one") from error
 
 
-def _read_snapshot(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def _read_snapshot(content: bytes, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
-        with safe_open(path, "numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as error:
+        tensors = load(content)
+        about = _metadata(content)
+    except (SafetensorError, ValueError, KeyError) as error:
         raise _damaged(path, str(error)) from error
     if about.pop("checksum", None) != _checksum(tensors, about):
         raise _damaged(path, "its checksum does not fit its contents")
     return tensors, about
 
 
-def _damaged(path: Path, why: str) -> Damaged:
+def _metadata(content: bytes) -> dict[str, str]:
+    """The words in the header of a safetensors file, which begins with its length."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]).get("__metadata__", {})
+
+
+def _damaged(path: str, why: str) -> Damaged:
     return Damaged(f"the snapshot {path} is damaged ({why})")
 
 

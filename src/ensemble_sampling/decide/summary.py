@@ -12,7 +12,7 @@ import numpy as np
 from . import words
 from .ledger import Decided, Ledger
 from .shadows import Compared, compare
-from .snapshots import SNAPSHOT, snapshot_diverged
+from .snapshots import snapshot_diverged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,7 +150,7 @@ def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None 
     try:
         if plot is not None:
             draw(ledger).savefig(plot)
-        diverged = snapshot_diverged(Path(folder) / SNAPSHOT)
+        diverged = snapshot_diverged(ledger)
         noticed = words.diverged(diverged)
         return summarize(ledger, diverged, warnings=() if noticed is None else (noticed,))
     finally:

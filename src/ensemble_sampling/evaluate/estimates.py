@@ -9,12 +9,15 @@ chosen action, its outcome r, its modelled value q and the policy's modelled val
     self-normalised     V + w (r - V) / mean(w),     V = sum(w r) / sum(w)   (Hajek, 1971)
     doubly robust       v + w (r - q)                (Dudik, Langford and Li, 2011)
     switch              v + [w <= c] w (r - q)       (Wang, Agarwal and Dudik, 2017)
+
+Clipped and switch buy less variance with a bias, the part of w r or w (r - q) beyond c, which
+no number of decisions makes smaller and the log cannot bound: they have no interval.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 CONFIDENCE = 0.95
 
@@ -38,15 +41,17 @@ class Judged(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value with its 95% interval."""
+    """A value with its standard error and 95% interval; None where its bias is not known."""
 
     value: float
-    stderr: float
-    low: float
-    high: float
+    stderr: float | None
+    low: float | None
+    high: float | None
 
     def widened(self, by: float) -> "Estimate":
         """Allowing for an error of up to `by` that no number of decisions makes smaller."""
+        if self.low is None or self.high is None:
+            return self
         return self._replace(low=self.low - by, high=self.high + by)
 
 
@@ -72,6 +77,10 @@ METHODS = (
     "doubly robust",
     "switch",
 )
+
+
+BIASED = ("clipped", "switch")
+"""Estimates without an interval."""
 
 
 def errors(judged: Judged, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -107,9 +116,9 @@ def interval(value: float, error: np.ndarray) -> Estimate:
     stderr = float(np.sqrt(variance / (n - 1)))
     skew = float((square * error).mean()) / variance**1.5
     excess = float(np.square(square).mean()) / variance**2 - 3
-    z2 = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) ** 2
+    z2 = float(ndtri((1 + CONFIDENCE) / 2)) ** 2
     more = (skew**2 * (z2**2 + 2 * z2 - 3) / 18 - excess * (z2 - 3) / 12) / n
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * (1 + max(more, 0.0)) * stderr
+    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * (1 + max(more, 0.0)) * stderr
     return Estimate(value, stderr, value - reach, value + reach)
 
 

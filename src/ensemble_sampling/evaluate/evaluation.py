@@ -11,7 +11,17 @@ import numpy as np
 from .. import checks
 from ..decide.bandit import Bandit
 from ..learners.linear import Linear
-from .estimates import METHODS, Judged, contributions, effective, errors, interval
+from .estimates import (
+    BIASED,
+    METHODS,
+    Estimate,
+    Judged,
+    contributions,
+    effective,
+    errors,
+    interval,
+)
+from .informed import Informed
 from .log import Log
 from .model import Fitted
 from .policies import Policy, as_policy
@@ -30,12 +40,14 @@ def evaluate(
     support: float = 0.05,
     baseline: str = LOGGED,
     seed: int = 0,
+    normalise: bool = True,
 ) -> Any:
     """What a policy would have earned, had it made the decisions of a log; an `Evaluation`.
 
     log: a `Log`, or what `Log.of` makes one of (a bandit, its folder)
-    policy: a bandit as it is now; an agent in a state, as (agent, state); an agent alone, which
-        then learns one half of the log and is judged on the other, and the other way round; a
+    policy: a bandit as it is now; an agent in a state, as (agent, state), where a bandit's own
+        `state` will do; an agent alone (None: the default one), which then learns one half of the
+        log, as a bandit of this seed would, and is judged on the other, and the other way round; a
         function from an offer (`offer.features` (K, d), `offer.available` (K,), `offer.actions`) to
         probabilities (K,), best compiled by `jax.jit`; or probabilities, (n, K) or (K,). A
         dictionary of several gives a `Comparison`.
@@ -49,6 +61,8 @@ def evaluate(
         widened by the share times the range of outcomes, which is how far off they could be.
     baseline: what to take differences from, paired by decision: what was earned, or the name of
         one of several policies.
+    normalise: whether agents that learn see features in units of their usual size, as a bandit's
+        do unless it was told otherwise.
     """
     log = log if isinstance(log, Log) else Log.of(log)
     if clip is not None:
@@ -62,7 +76,8 @@ def evaluate(
     if baseline != LOGGED and baseline not in several:
         known = ", ".join(repr(name) for name in [LOGGED, *several])
         raise ValueError(f"the baseline must be one of {known}; got {baseline!r}")
-    judged = _judge(log, several, model, folds, seed)
+    checks.flag("normalise", normalise)
+    judged = _judge(log, several, model, folds, seed, normalise)
     clip = math.sqrt(len(log)) if clip is None else float(clip)
     found = _estimated(log, judged, clip, support, baseline)
     if isinstance(policy, Mapping):
@@ -84,13 +99,13 @@ class _Facts:
 
 
 def _judge(
-    log: Log, several: Mapping[str, Any], model: Any, folds: int, seed: int
+    log: Log, several: Mapping[str, Any], model: Any, folds: int, seed: int, normalise: bool
 ) -> dict[str, _Facts]:
     """One pass over the log for all policies."""
     policies: dict[str, Policy] = {}
     for name, given in several.items():
         with _named(name):
-            policies[name] = as_policy(given, log, seed)
+            policies[name] = as_policy(given, log, seed, normalise)
     count = len(log)
     rewards = _Given(model, log) if _is_array(model) else Fitted(log, model, folds, seed)
     fitted = np.empty(count)
@@ -119,9 +134,31 @@ def _judge(
         share = max(outside[name] / count, _shortfall(weight[name], 4.0 if exact else 1.96))
         facts = Judged(weight[name], log.outcome, fitted, direct[name], representer)
         given = several[name]
-        taught = isinstance(given, Bandit) and given._ledger.id == log.ledger
-        found[name] = _Facts(facts, share, exact, taught)
+        found[name] = _Facts(facts, share, exact, _knows(given, log))
     return found
+
+
+def _knows(given: Any, log: Log) -> bool:
+    """Whether a policy learned from this very log, before it was asked."""
+    if isinstance(given, Informed):
+        return given.mark == log.mark
+    if not isinstance(given, Bandit):
+        return False
+    ledger = given._ledger
+    if ledger.id == log.ledger:
+        return True
+    if ledger.outcomes < len(log):
+        return False
+    with given._turn():
+        told = np.array(
+            [row.outcome for row in ledger.learned(0) if isinstance(row.outcome, float)]
+        )
+    # Learned by `learn_from`, outcomes are there in the log's order, one after another.
+    wanted, found = log.outcome.tobytes(), told.tobytes()
+    at = found.find(wanted)
+    while at > 0 and at % 8:
+        at = found.find(wanted, at + 1)
+    return at >= 0
 
 
 @contextmanager
@@ -174,8 +211,8 @@ def _estimated(
         for method in () if refused else METHODS:
             room = _room(method, outcome)
             value, error = pieces.value[method], pieces.error[method]
-            values[method] = interval(value, error).widened(share * room)
-            less = interval(value - base.value[method], error - base.error[method])
+            values[method] = _around(method, value, error).widened(share * room)
+            less = _around(method, value - base.value[method], error - base.error[method])
             same = name == baseline
             gaps[method] = less if same else less.widened((share + below) * room)
         found[name] = Evaluation(
@@ -215,6 +252,10 @@ class _Pieces:
         mean = float(outcome.mean())
         away = outcome - mean
         return cls(dict.fromkeys(METHODS, mean), dict.fromkeys(METHODS, away), 0.0)
+
+
+def _around(method: str, value: float, error: np.ndarray) -> Estimate:
+    return Estimate(value, None, None, None) if method in BIASED else interval(value, error)
 
 
 def _room(method: str, outcome: np.ndarray) -> float:

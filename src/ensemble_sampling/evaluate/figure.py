@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -22,7 +21,8 @@ def draw(comparison: "Comparison") -> Figure:
     with mpl.rc_context(FONT):
         figure = Figure(figsize=(9.0, 1.4 + 0.35 * len(judged)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        left.axvspan(earned.low, earned.high, color="0.85", lw=0)
+        if earned.low is not None and earned.high is not None:
+            left.axvspan(earned.low, earned.high, color="0.85", lw=0)
         left.axvline(earned.value, color="0.5", lw=0.8, ls="--", label="earned by the log")
         _points(left, [evaluation[method] for evaluation in judged])
         names = [plain(evaluation.policy) for evaluation in judged]
@@ -41,5 +41,5 @@ def draw(comparison: "Comparison") -> Figure:
 def _points(axis: Axes, estimates: list[Estimate]) -> None:
     colour, mark, _ = style(1)
     for at, (value, _, low, high) in enumerate(estimates):
-        reach = np.array([[value - low], [high - value]])
+        reach = None if low is None or high is None else [[value - low], [high - value]]
         axis.errorbar(value, at, xerr=reach, fmt=mark, color=colour, ms=4, capsize=2, lw=1.0)

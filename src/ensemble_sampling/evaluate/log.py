@@ -1,7 +1,9 @@
 """A log of decisions as arrays: what was on offer, what was chosen how likely, what came of it."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +18,14 @@ class Offers(NamedTuple):
     available: (m, K) which of the K could be chosen, or None for all
     propensities: (m, K) how likely each was to be chosen, or None where only the chosen one's is
         known
+    names: of the actions of each decision, where these differ; None: see `Log.actions`
     """
 
     rows: slice
     features: np.ndarray
     available: np.ndarray | None
     propensities: np.ndarray | None
+    names: Sequence[Sequence[Any]] | None = None
 
 
 class Log:
@@ -32,7 +36,8 @@ class Log:
     propensity: how likely the action was to be chosen (n,)
     propensities: how likely each action was to be chosen (n, K), instead of `propensity`. Only
         they say which actions could never have been chosen.
-    features: of every action (n, K, d), or of actions that never change (K, d); anything of that
+    features: of every action (n, K, d), or of actions that never change (K, d); NaN is a missing
+        value, which the default agent takes for the usual one; anything of that
         shape that gives an array for a slice of its rows will do, so that it need not be in memory
     context: what the K actions had in common (n, d), in place of `features`
     available: which of the K could be chosen (n, K); None: all. Offers of different sizes are
@@ -56,6 +61,11 @@ class Log:
     ):
         self.actions = None if actions is None else list(actions)
         self.ledger: str | None = None  # the id of the one it was read from
+        self.names: Sequence[Sequence[Any]] | None = None  # of each decision, where they differ
+        if self.actions is not None and len(set(self.actions)) < len(self.actions):
+            twice = [name for name, n in Counter(self.actions).items() if n > 1]
+            said = ", ".join(map(repr, twice))
+            raise ValueError(f"the names in `actions` must differ, got {said} more than once")
         outcome = _column("outcome", outcome)
         count = len(outcome)
         if features is not None and context is not None:
@@ -74,6 +84,7 @@ class Log:
         self._check_chosen()
         likely = self._checked_propensity(propensity)
         self._check_all()
+        self._check_same(likely)
         known = np.isfinite(outcome)
         if np.isinf(outcome).any():
             raise ValueError(f"outcomes must be finite: {_counted(np.isinf(outcome))} are infinite")
@@ -168,6 +179,35 @@ class Log:
             if self._available is not None and (chances[~self._available[rows].astype(bool)]).any():
                 raise ValueError("there are propensities above 0 of actions not available")
 
+    def _check_same(self, propensity: np.ndarray) -> None:
+        """What was said of the chosen action is what was said of all of them."""
+        if self._propensities is None:
+            return
+        every = np.asarray(self._propensities)[np.arange(len(self._index)), self._index]
+        off = np.abs(propensity - every) > 1e-6 + 1e-3 * every
+        if off.any():
+            at = int(off.argmax())
+            raise ValueError(
+                f"propensity and propensities must agree: {_counted(off)} do not, the first is "
+                f"decision {at}, whose propensity is {propensity[at]:g} and whose propensities say "
+                f"{every[at]:g} of the chosen action {self._index[at]}"
+            )
+
+    @property
+    def mark(self) -> str:
+        """By which the same decisions and outcomes are known again."""
+        found = hashlib.blake2b(self.chosen.tobytes(), digest_size=16)
+        found.update(self.outcome.tobytes())
+        return found.hexdigest()
+
+    @cached_property
+    def missing(self) -> int:
+        """In how many of the decisions features are missing (NaN)."""
+        return sum(
+            int(np.isnan(offers.features).reshape(len(offers.features), -1).any(axis=1).sum())
+            for offers in self.offers()
+        )
+
     @classmethod
     def of(cls, source: Any, **columns: Any) -> "Log":
         """The log of a bandit, of a bandit's folder, or in the columns of a table: see `read`."""
@@ -221,7 +261,7 @@ class Log:
             else:
                 features = self._some(self._given, rows)
                 features = features[:, None] if self.shared else features
-            off = ~np.isfinite(features).reshape(count, -1).all(axis=1)
+            off = np.isinf(features).reshape(count, -1).any(axis=1)
             if off.any():
                 raise ValueError(
                     f"features must be finite: {_counted(off)} decisions from {rows.start} on have "
@@ -231,12 +271,18 @@ class Log:
             available = None if available is None else self._some(available, rows).astype(bool)
             chances = self._propensities
             chances = None if chances is None else self._some(chances, rows)
-            yield Offers(rows, features, available, chances)
+            names = self.names and [self.names[at] for at in range(rows.start, rows.stop)]
+            yield Offers(rows, features, available, chances, names)
 
 
 def slices(count: int, size: int = CHUNK) -> Iterator[slice]:
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell of a table holds nothing: None, or pandas' word for it."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _counted(wrong: Any) -> str:
@@ -248,7 +294,7 @@ def _column(name: str, given: Any) -> np.ndarray:
     try:
         column = np.asarray(given.to_numpy() if hasattr(given, "to_numpy") else given)
         if column.dtype.kind == "O":
-            column = np.array([np.nan if value is None else value for value in column], np.float64)
+            column = np.array([np.nan if missing(value) else value for value in column], np.float64)
         column = column.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be one number per decision: {error}") from error

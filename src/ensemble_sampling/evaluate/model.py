@@ -28,6 +28,11 @@ class Fitted:
             raise TypeError(f"the reward model must be a Linear learner of numbers, got {learner}")
         if learner is not None and learner.dim != log.dim:
             raise ValueError(f"the reward model takes {learner.dim} features, the log {log.dim}")
+        if learner is not None and log.missing:
+            raise ValueError(
+                f"features are missing (NaN) in {log.missing} of {len(log)} decisions: only the "
+                "reward model that is told nothing, model=None, takes them for the usual ones"
+            )
         if len(log) < checks.size("folds", folds, least=2):
             raise ValueError(f"{len(log)} decisions cannot be put into {folds} folds")
         order = np.random.default_rng(checks.size("seed", seed, least=0)).permutation(len(log))
@@ -49,6 +54,8 @@ class Fitted:
         """Features (..., d) as the model takes them, in double precision."""
         scaled = (features.astype(np.float64) - self.mean) / self.size
         np.clip(scaled, -self.far, self.far, out=scaled)
+        if np.isnan(scaled).any():
+            scaled[np.isnan(scaled)] = 0.0  # missing: as usual
         if not self.centred:
             return scaled
         return np.concatenate([np.ones((*scaled.shape[:-1], 1)), scaled], axis=-1)
@@ -153,14 +160,18 @@ class Fitted:
 
 
 def _scales(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of every feature (n, d); 1 where it does not vary."""
-    mean, square, count = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
+    """Mean and standard deviation of every feature (n, d), of the values that are not missing; 1
+    where it does not vary."""
+    mean, square, count = np.zeros((3, x.shape[1]))
     for rows in slices(len(x)):
         part = x[rows].astype(np.float64)
-        new = count + len(part)
-        step = part.mean(axis=0) - mean
-        away = np.square(part - part.mean(axis=0)).sum(axis=0)
-        square += away + np.square(step) * (count * len(part) / new)
-        mean, count = mean + step * (len(part) / new), new
-    size = np.sqrt(square / count)
+        there = ~np.isnan(part)
+        more = there.sum(axis=0)
+        new = np.maximum(count + more, 1)
+        center = np.where(there, part, 0.0).sum(axis=0) / np.maximum(more, 1)
+        step = np.where(more > 0, center - mean, 0.0)
+        away = np.square(np.where(there, part - center, 0.0)).sum(axis=0)
+        square = square + away + np.square(step) * (count * more / new)
+        mean, count = mean + step * (more / new), count + more
+    size = np.sqrt(square / np.maximum(count, 1))
     return mean, np.where(size > 1e-6 * np.abs(mean), size, 1.0)

@@ -12,11 +12,13 @@ from jax import Array
 from .. import checks
 from ..agents import as_agent
 from ..config import as_array
-from ..core import Action, Agent, fact
+from ..core import Agent, fact
 from ..decide.bandit import Bandit
+from ..decide.default import Default
 from ..decide.features import precision
 from ..decide.offers import shown
-from ..decide.programs import Rule, State, offered, probabilities
+from ..decide.programs import Rule, State, learn, offered, probabilities
+from ..decide.scale import Scale, frozen
 from .log import Log, Offers, slices
 
 Policy = Callable[[Offers], np.ndarray]
@@ -38,20 +40,86 @@ class Offer(NamedTuple):
     actions: Any = None
 
 
-def as_policy(given: Any, log: Log, seed: int = 0) -> Policy:
-    """A bandit as it is now; an agent in a state, (agent, state); an agent, as the other half of
-    the log would have taught it; a function of an `Offer`; or the probabilities themselves."""
+class Pupil(NamedTuple):
+    """An agent that is to learn from a log as a bandit would.
+
+    scaled: whether it sees features in units of their usual size
+    default: whether it is the default agent, whose features are centred as well, and who takes
+        missing ones (NaN) for the usual
+    """
+
+    agent: Agent
+    scaled: bool
+    default: bool = False
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.agent)
+
+    def scale(self, rows: np.ndarray) -> Scale | None:
+        """That of a bandit after outcomes of rows (n, d), see `Scale`."""
+        if not self.scaled or not rows.shape[1]:
+            return None
+        some = rows[: frozen(len(rows))]
+        return (
+            Scale.of(some, self.default) if len(some) else Scale.init(rows.shape[1], self.default)
+        )
+
+
+def pupil(given: Any, log: Log, normalise: bool = True) -> Pupil:
+    """An agent, a posterior, or None for the default agent, that fits the log."""
+    from .informed import Informed  # which is one itself
+
+    if given is None:
+        arms = log.arms if log.shared else None
+        return Pupil(Default().agent(arms, log.dim, False), normalise, normalise)
+    agent = fitting(as_agent(given), log)
+    if isinstance(agent, Informed):  # it has a scale of its own
+        return Pupil(agent, False)
+    refuse_missing(log, repr(agent))
+    return Pupil(agent, normalise)
+
+
+def refuse_missing(log: Log, who: str) -> None:
+    if log.missing:
+        raise ValueError(
+            f"features are missing (NaN) in {log.missing} of {len(log)} decisions, which only the "
+            f"default agent takes: evaluate None, or a bandit without an agent; got {who}"
+        )
+
+
+def as_policy(given: Any, log: Log, seed: int = 0, normalise: bool = True) -> Policy:
+    """A bandit as it is now; an agent in a state, (agent, state); an agent, or None for the default
+    one, as the other half of the log would have taught it; a function of an `Offer`; or the
+    probabilities themselves."""
     if isinstance(given, type):
         raise TypeError(f"a policy must be an object: write {given.__name__}(...), not the class")
     if isinstance(given, Bandit):
         return _checked(_bandit(given, log), log)
     if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "act"):
-        return _checked(_frozen(Rule(fitting(given[0], log)), State(None, given[1]), log), log)
-    if hasattr(given, "act") or hasattr(given, "sample"):
-        return _checked(_taught(fitting(as_agent(given), log), log, seed), log)
+        return _checked(_in_state(*given, log), log)
+    if given is None or hasattr(given, "act") or hasattr(given, "sample"):
+        return _checked(_taught(pupil(given, log, normalise), log, seed), log)
     if callable(given):
         return _checked(_function(given, log), log)
     return _checked(_table(given, log), log)
+
+
+def _in_state(agent: Any, given: Any, log: Log) -> Policy:
+    """An agent in a state of its own, or in that of a bandit."""
+    state = given if isinstance(given, State) else State(None, given)
+    agent = fitting(agent, log)
+    if state.scale is None or state.scale.mean is None:
+        refuse_missing(log, repr(agent))
+    if not fact(agent, "host"):
+        wanted = jax.eval_shape(agent.init, jax.random.key(0))
+        shapes = [jax.tree.map(np.shape, belief) for belief in (wanted, state.belief)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"the state is not one of {agent!r}: give what its own init and update made, or "
+                "the `state` of a bandit that has this very agent"
+            )
+    return _frozen(Rule(agent), state, log)
 
 
 def fitting(agent: Agent, log: Log) -> Agent:
@@ -143,7 +211,8 @@ def _one_by_one(offers: Offers, log: Log) -> Any:
     features = np.broadcast_to(offers.features, (count, log.arms, log.dim))
     available = np.broadcast_to(True, (count, log.arms))
     available = available if offers.available is None else offers.available
-    return (Offer(f, a, log.actions) for f, a in zip(features, available, strict=True))
+    names = [log.actions] * count if offers.names is None else offers.names
+    return map(Offer, features, available, names)
 
 
 def padded(offers: Offers, log: Log) -> tuple[np.ndarray, np.ndarray]:
@@ -208,6 +277,8 @@ def _bandit(bandit: Bandit, log: Log) -> Policy:
     if agent is None:
         raise ValueError("the bandit has decided nothing yet, and so has no probabilities")
     rule, state = Rule(agent, bandit._mind.floor or None), bandit.state
+    if state.scale is None or state.scale.mean is None:
+        refuse_missing(log, repr(bandit))
     if fact(agent, "dim") not in (None, log.dim):
         raise ValueError(f"the bandit takes {fact(agent, 'dim')} features, the log has {log.dim}")
     if names is None or log.actions is None or names == log.actions:
@@ -244,21 +315,20 @@ class _Sized(NamedTuple):
     actions: Any
 
 
-def _taught(agent: Agent, log: Log, seed: int) -> Policy:
+def _taught(one: Pupil, log: Log, seed: int) -> Policy:
     """An agent that learned one half of the log, in order, for each decision of the other half."""
     middle = len(log) // 2
     halves = [slice(middle, len(log)), slice(0, middle)]
-    x = log.chosen_rows()
-    start = jax.random.key(checks.size("seed", seed, least=0, below=2**32), impl="threefry2x32")
-    states = [learned(agent, start, x, log, half) for half in halves]
-    frozen = [_frozen(Rule(agent), State(None, state), log) for state in states]
+    x = log.chosen_rows().astype(precision(), copy=False)
+    states = [learned(one, seed, x[half], log.chosen[half], log.outcome[half]) for half in halves]
+    acting = [_frozen(one.rule, state, log) for state in states]
 
     def of(offers: Offers) -> np.ndarray:
         cut = np.clip(middle - offers.rows.start, 0, len(offers.features))
         parts = [slice(0, cut), slice(cut, len(offers.features))]
         done = [
             act(_part(offers, part))
-            for act, part in zip(frozen, parts, strict=True)
+            for act, part in zip(acting, parts, strict=True)
             if part.stop > part.start
         ]
         return np.concatenate(done)
@@ -271,35 +341,52 @@ def _part(offers: Offers, part: slice) -> Offers:
     return Offers(offers.rows, offers.features[part], available, None)
 
 
-def learned(agent: Agent, key: Any, x: np.ndarray, log: Log, part: slice) -> Any:
-    """The state of an agent that learned a part of a log, in order."""
-    init_key, learn_key = jax.random.split(key)
-    state = agent.init(init_key)
-    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, agent))
-    step = _learning(structure)
-    for rows in slices(part.stop - part.start):
-        rows = slice(part.start + rows.start, part.start + rows.stop)
-        some = (log.chosen[rows].astype(np.int32), x[rows].astype(precision()))
-        outcome = log.outcome[rows].astype(precision())
-        if fact(agent, "host"):
-            for at, (i, f, y) in enumerate(zip(*some, outcome, strict=True)):
-                now = jax.random.fold_in(learn_key, rows.start + at)
-                state = agent.update(now, state, Action(i, f), y)
+def learned(one: Pupil, seed: int, x: np.ndarray, chosen: np.ndarray, outcome: np.ndarray) -> State:
+    """What a bandit of this seed knows after outcomes of rows x (n, d), in order: the same scale,
+    the same keys, and so the same numbers."""
+    keys = streams(seed)
+    state = State(one.scale(x), one.agent.init(keys.start))
+    origin = float(outcome[0]) if one.default and len(outcome) else 0.0
+    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, one.rule))
+    step = learn if fact(one.agent, "host") else _learning(structure)
+    for rows in slices(len(x)):
+        number = np.arange(rows.start, rows.stop, dtype=np.uint32)
+        words = keys.words(number, chosen[rows])
+        y = (outcome[rows] - origin).astype(precision())
+        if fact(one.agent, "host"):
+            for row in zip(words, x[rows], y, strict=True):
+                state = step(one.rule, row[0], state, *row[1:])
         else:
-            state = step(leaves, learn_key, state, np.uint32(rows.start), *some, outcome)
+            state = step(leaves, state, words, x[rows], y)
     return state
 
 
-def taught(agent: Agent, key: Any, state: Any, first: Any, *rows: Array) -> Any:
-    """`state` after rows (index, features, outcome), the first of which has the number `first`."""
+class Streams(NamedTuple):
+    """The keys of a bandit: the one it starts by, and the words of those it learns by."""
 
-    def step(state: Any, row: Any) -> tuple[Any, None]:
-        at, index, features, outcome = row
-        now = jax.random.fold_in(key, first + at)
-        return agent.update(now, state, Action(index, features), outcome), None
+    start: Any
+    second: int
 
-    times = jnp.arange(len(rows[0]), dtype=jnp.uint32)
-    return jax.lax.scan(step, state, (times, *rows))[0]
+    def words(self, number: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """(n, 3) for decisions `number`, as `programs.learn` takes them."""
+        columns = np.full(len(number), self.second), number, chosen
+        return np.column_stack([column.astype(np.uint32) for column in columns])
+
+
+def streams(seed: int) -> Streams:
+    seed = checks.size("seed", seed, least=0, below=2**32)
+    start, rest = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
+    return Streams(start, int(jax.random.bits(rest, (2,), np.uint32)[1]))
+
+
+def taught(rule: Rule, state: State, words: Any, x: Any, outcome: Any) -> State:
+    """`state` after outcomes of rows, in order."""
+
+    def step(state: State, row: Any) -> tuple[State, None]:
+        words, features, y = row
+        return learn(rule, words, state, features, y), None
+
+    return jax.lax.scan(step, state, (words, x, outcome))[0]
 
 
 @lru_cache(maxsize=64)

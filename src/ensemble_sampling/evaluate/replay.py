@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +10,15 @@ import numpy as np
 from jax import Array
 
 from .. import checks
-from ..agents import as_agent
 from ..config import as_array
-from ..core import Action, Agent, fact
+from ..core import fact
 from ..decide.features import precision
+from ..decide.programs import Rule, State, learn
+from ..decide.scale import LAST, frozen
 from .estimates import Estimate, interval
 from .evaluation import refusal
 from .log import Log, Offers
-from .policies import fitting, padded
+from .policies import padded, pupil
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,13 @@ class Replay:
 
 
 def replay(
-    log: Any, agent: Any, seed: int = 0, *, least: float | None = None, support: float = 0.05
+    log: Any,
+    agent: Any,
+    seed: int = 0,
+    *,
+    least: float | None = None,
+    support: float = 0.05,
+    normalise: bool = True,
 ) -> Replay:
     """Let an agent make the decisions of a log, and learn where it chooses what was chosen
     (Li, Chu, Langford and Wang, 2011).
@@ -63,26 +70,38 @@ def replay(
     decisions of a new run as the log can give, in order: its mean reward is that of the agent
     while it learns.
 
-    agent: begins knowing nothing; a posterior in its place means Thompson sampling on it.
+    agent: begins knowing nothing; a posterior in its place means Thompson sampling on it, and None
+        the default agent.
     least: the smallest propensity; by default that of the log. A larger one lets more decisions
         count, and those less likely than it too seldom, which is a bias.
     support: an agent that chose more than this share of its actions from those the log could never
         have shown is refused.
+    normalise: whether it sees features in units of their usual size, as in a bandit: the scale is
+        taken anew after 1, 2, 4, ... outcomes, which it then learns again in the new units.
     """
     log = log if isinstance(log, Log) else Log.of(log)
-    agent = fitting(as_agent(agent), log)
+    one = pupil(agent, log, checks.flag("normalise", normalise))
     if least is None:
         least = _least(log)
     checks.scalar("least", least, above=0.0, high=1.0)
     checks.size("seed", seed, least=0, below=2**32)
     keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"), 4)
-    state = agent.init(keys[0])
-    run = _eager(agent) if fact(agent, "host") else _compiled(agent)
+    state, past = State(one.scale(np.zeros((0, log.dim))), one.agent.init(keys[0])), _Past()
+    run, relearn = _eager(one.rule) if fact(one.agent, "host") else _compiled(one.rule)
     counted, outside = np.zeros(len(log), bool), 0
     for offers in log.offers():
-        state, used, impossible = run(keys, state, *_rows(offers, log, least))
-        counted[offers.rows] = np.asarray(used)[: len(offers.features)]
-        outside += int(np.asarray(impossible)[: len(offers.features)].sum())
+        rows, count, first = _rows(offers, log, least, keys[3]), len(offers.features), 0
+        while first < count:
+            room = past.room if state.scale is not None else FOR_EVER
+            state, used, impossible, done = run(keys, state, np.int32(room), np.int32(first), rows)
+            now = np.flatnonzero(np.asarray(used)[:count])
+            counted[offers.rows.start + now] = True
+            outside += int(np.asarray(impossible)[:count].sum())
+            first += int(np.asarray(done)[:count].sum())
+            past.add(rows, now)
+            if past.learned == frozen(past.learned) and len(now) and state.scale is not None:
+                scale = one.scale(np.stack([x for _, x, _ in past.rows]))
+                state = relearn(State(scale, one.agent.init(keys[0])), past.filled())
     share = outside / len(log)
     if (refused := refusal(share, True, support)) is not None:
         raise ValueError(refused)
@@ -94,7 +113,7 @@ def replay(
         )
     rewards = log.outcome[rows]
     value = interval(float(rewards.mean()), rewards - rewards.mean())
-    return Replay(fact(agent, "label"), len(log), rewards, rows, value, share)
+    return Replay(fact(one.agent, "label"), len(log), rewards, rows, value, share)
 
 
 def _least(log: Log) -> float:
@@ -108,8 +127,20 @@ def _least(log: Log) -> float:
     )
 
 
-def _rows(offers: Offers, log: Log, least: float) -> tuple[Any, ...]:
-    """Everything the loop needs of each decision; those that only fill up count never."""
+class _Row(NamedTuple):
+    """Everything the loop needs of a decision, or of many; those that only fill up count never."""
+
+    number: Any
+    words: Any  # of the key to learn by, and the chosen action
+    features: Any
+    available: Any
+    possible: Any
+    chosen: Any
+    chance: Any
+    outcome: Any
+
+
+def _rows(offers: Offers, log: Log, least: float, key: Any) -> _Row:
     features, available = padded(offers, log)
     room, count = len(features), len(offers.features)
 
@@ -125,54 +156,120 @@ def _rows(offers: Offers, log: Log, least: float) -> tuple[Any, ...]:
     number = np.arange(offers.rows.start, offers.rows.start + room, dtype=np.uint32)
     chosen = filled(log.chosen[offers.rows], np.int32)
     outcome = filled(log.outcome[offers.rows], precision())
-    return number, features, available, possible, chosen, chance, outcome
+    keys = jax.vmap(lambda n: jax.random.key_data(jax.random.fold_in(key, n)))(number)
+    words = np.column_stack([np.asarray(keys), chosen.astype(np.uint32)])
+    return _Row(number, words, features, available, possible, chosen, chance, outcome)
 
 
-def _step(agent: Agent, keys: Any, state: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """(choose, whether to learn, how, whether the choice was impossible) in one decision."""
-    number, features, available, possible, chosen, chance, _ = row
-    rows = jnp.broadcast_to(features, (available.shape[0], features.shape[-1]))
-    index = agent.act(jax.random.fold_in(keys[1], number), state, rows, available)
-    luck = jax.random.uniform(jax.random.fold_in(keys[2], number), dtype=chance.dtype)
-    used = (index == chosen) & (luck < chance)
-    return used, Action(chosen, rows[chosen]), jax.random.fold_in(keys[3], number), ~possible[index]
+FOR_EVER = np.iinfo(np.int32).max
 
 
-def _compiled(agent: Agent) -> Any:
-    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, agent))
-    program = _program(structure)
-    return lambda *rest: program(leaves, *rest)
+class _Past:
+    """What was learned: as much of it as a new scale makes learn again."""
+
+    def __init__(self) -> None:
+        self.learned, self.rows = 0, []
+
+    def add(self, rows: _Row, now: np.ndarray) -> None:
+        self.learned += len(now)
+        for at in now[: LAST - len(self.rows)]:
+            features = rows.features[at]
+            x = features[0 if len(features) == 1 else rows.chosen[at]]
+            self.rows.append((rows.words[at], x, rows.outcome[at]))
+
+    @property
+    def room(self) -> int:
+        """How many more outcomes are learned before the scale is taken anew."""
+        return FOR_EVER if self.learned >= LAST else max(self.learned, 1)
+
+    def filled(self) -> tuple[np.ndarray, ...]:
+        """(which are there, words, features, outcomes), always of one size."""
+        columns = [np.stack(column) for column in zip(*self.rows, strict=True)]
+        there = np.arange(LAST) < len(self.rows)
+        missing = LAST - len(self.rows)
+        return there, *(np.concatenate([c, np.repeat(c[:1], missing, axis=0)]) for c in columns)
+
+
+def _decided(rule: Rule, keys: Any, state: State, row: _Row) -> tuple[Any, Any, Any]:
+    """(whether to learn, from what features, whether the choice was impossible)."""
+    rows = jnp.broadcast_to(row.features, (row.available.shape[0], row.features.shape[-1]))
+    seen = rows if state.scale is None else state.scale.apply(rows)
+    index = rule.agent.act(
+        jax.random.fold_in(keys[1], row.number), state.belief, seen, row.available
+    )
+    luck = jax.random.uniform(jax.random.fold_in(keys[2], row.number), dtype=row.chance.dtype)
+    used = (index == row.chosen) & (luck < row.chance)
+    return used, rows[row.chosen], ~row.possible[index]
+
+
+def _compiled(rule: Rule) -> tuple[Any, Any]:
+    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
+    run, relearn = _programs(structure)
+    return lambda *rest: run(leaves, *rest), lambda *rest: relearn(leaves, *rest)
 
 
 @lru_cache(maxsize=64)
-def _program(structure: Any) -> Any:
+def _programs(structure: Any) -> tuple[Any, Any]:
     @jax.jit
-    def run(leaves: Any, keys: Any, state: Any, *rows: Array) -> tuple[Any, Array, Array]:
-        agent = jax.tree.unflatten(structure, leaves)
+    def run(leaves: Any, keys: Any, state: State, room: Array, first: Array, rows: _Row) -> Any:
+        """The decisions from `first` on, until `room` outcomes are learned."""
+        rule = jax.tree.unflatten(structure, leaves)
 
-        def step(state: Any, row: tuple[Any, ...]) -> tuple[Any, tuple[Array, Array]]:
-            used, action, key, impossible = _step(agent, keys, state, row)
+        def step(carry: Any, at: tuple[Array, _Row]) -> tuple[Any, Any]:
+            (i, row), (_, room) = at, carry
 
-            def learn(state: Any) -> Any:
-                return agent.update(key, state, action, row[-1])
+            def decide(carry: Any) -> tuple[Any, Any]:
+                state, room = carry
+                used, features, impossible = _decided(rule, keys, state, row)
 
-            return jax.lax.cond(used, learn, lambda state: state, state), (used, impossible)
+                def learned(state: State) -> State:
+                    return learn(rule, row.words, state, features, row.outcome)
 
-        state, (used, impossible) = jax.lax.scan(step, state, rows)
-        return state, used, impossible
+                state = jax.lax.cond(used, learned, lambda state: state, state)
+                return (state, room - used), (used, impossible, True)
 
-    return run
+            return jax.lax.cond(
+                (room > 0) & (i >= first), decide, lambda carry: (carry, (False,) * 3), carry
+            )
+
+        (state, _), parts = jax.lax.scan(step, (state, room), (jnp.arange(len(rows.number)), rows))
+        return state, *parts
+
+    @jax.jit
+    def relearn(leaves: Any, state: State, rows: tuple[Array, ...]) -> State:
+        rule = jax.tree.unflatten(structure, leaves)
+
+        def step(state: State, row: tuple[Array, ...]) -> tuple[State, None]:
+            there, words, features, outcome = row
+            after = jax.lax.cond(
+                there, lambda s: learn(rule, words, s, features, outcome), lambda s: s, state
+            )
+            return after, None
+
+        return jax.lax.scan(step, state, rows)[0]
+
+    return run, relearn
 
 
-def _eager(agent: Agent) -> Any:
+def _eager(rule: Rule) -> tuple[Any, Any]:
     """The same in plain Python."""
 
-    def run(keys: Any, state: Any, *rows: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        used, impossible = np.zeros(len(rows[0]), bool), np.zeros(len(rows[0]), bool)
-        for at, row in enumerate(zip(*rows, strict=True)):
-            used[at], action, key, impossible[at] = _step(agent, keys, state, row)
+    def run(keys: Any, state: State, room: Any, first: Any, rows: _Row) -> Any:
+        used, impossible, done = np.zeros((3, len(rows.number)), bool)
+        for at in range(int(first), len(rows.number)):
+            if room <= 0:
+                break
+            row = _Row(*(column[at] for column in rows))
+            used[at], features, impossible[at] = _decided(rule, keys, state, row)
+            done[at] = True
             if used[at]:
-                state = agent.update(key, state, action, row[-1])
-        return state, used, impossible
+                state = learn(rule, row.words, state, features, row.outcome)
+                room = room - 1
+        return state, used, impossible, done
 
-    return run
+    def relearn(state: State, rows: tuple[np.ndarray, ...]) -> State:
+        for there, words, features, outcome in zip(*rows, strict=True):
+            state = learn(rule, words, state, features, outcome) if there else state
+        return state
+
+    return run, relearn

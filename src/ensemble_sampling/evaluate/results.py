@@ -28,7 +28,7 @@ class Evaluation:
     effective: how many decisions of equal weight would say as much
     largest: the largest weight
     refused: why there is no estimate, or None
-    taught: whether the policy is the bandit whose log this is
+    taught: whether the policy, a bandit or an informed agent, learned from this very log
     """
 
     policy: str
@@ -71,7 +71,7 @@ class Evaluation:
             )
         if self.taught:
             found.append(
-                "the bandit learned from this very log, on which it therefore looks better than it "
+                "the policy learned from this very log, on which it therefore looks better than it "
                 "is: evaluate its agent, which then learns one half and is judged on the other"
             )
         if self.effective < FEW:
@@ -84,7 +84,7 @@ class Evaluation:
     def columns(self) -> dict[str, list[Any]]:
         """One row per method, ready for any data frame."""
         methods = list(self.estimates) or [None]
-        nothing = Estimate(*(math.nan,) * 4)
+        nothing = Estimate(math.nan, None, None, None)
         rows = [self.estimates.get(method or "", nothing) for method in methods]
         gaps = [self.differences.get(method or "", nothing) for method in methods]
         weighted = [method not in (None, "direct") for method in methods]
@@ -92,16 +92,16 @@ class Evaluation:
             "policy": [self.policy] * len(rows),
             "method": methods,
             "value": [row.value for row in rows],
-            "low": [row.low for row in rows],
-            "high": [row.high for row in rows],
-            "stderr": [row.stderr for row in rows],
+            "low": [_number(row.low) for row in rows],
+            "high": [_number(row.high) for row in rows],
+            "stderr": [_number(row.stderr) for row in rows],
             "effective": [self.effective if w else math.nan for w in weighted],
             "largest_weight": [self.largest if w else math.nan for w in weighted],
             "unsupported": [self.unsupported] * len(rows),
             "baseline": [self.baseline] * len(rows),
             "difference": [gap.value for gap in gaps],
-            "difference_low": [gap.low for gap in gaps],
-            "difference_high": [gap.high for gap in gaps],
+            "difference_low": [_number(gap.low) for gap in gaps],
+            "difference_high": [_number(gap.high) for gap in gaps],
             "refused": [self.refused] * len(rows),
         }
 
@@ -197,7 +197,13 @@ class Comparison:
     __repr__ = __str__
 
 
+def _number(given: float | None) -> float:
+    return math.nan if given is None else given
+
+
 def _range(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return "no interval"
     return f"{estimate.low:.4g} to {estimate.high:.4g}"
 
 

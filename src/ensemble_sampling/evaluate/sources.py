@@ -1,5 +1,6 @@
 """Logs from where they are: a bandit, its folder, or the columns of a table."""
 
+import json
 import math
 import os
 import tempfile
@@ -14,7 +15,7 @@ import numpy as np
 from ..decide.bandit import Bandit
 from ..decide.ledger import Ledger
 from ..decide.tables import is_frame
-from .log import Log
+from .log import Log, missing
 
 IN_MEMORY = 1 << 28  # bytes of features; more of them wait on disk
 EXPORTED = ("index", "probabilities", "reward", "offer", "available", "actions")
@@ -25,7 +26,7 @@ def read(source: Any, **columns: Any) -> Log:
 
     A table is a data frame or a mapping from names to columns. Say which column is what, by the
     names that `Log` has for it: `chosen`, `outcome` and `propensity` or `propensities` (a column of
-    lists, or a list of columns), `context` (a list of columns), `available`; `features` as an array
+    lists, or a list of columns), `context` (likewise), `available`; `features` as an array
     and `actions` as a list. What `bandit.log()` and `export` write needs nothing said.
     """
     if isinstance(source, Log):
@@ -44,7 +45,7 @@ def read(source: Any, **columns: Any) -> Log:
         raise TypeError(f"a log comes from a bandit, a folder or a table, got {source!r}")
     if not columns and all(name in source for name in EXPORTED):
         rows = [_listed(source[name]) for name in EXPORTED]
-        most = max((len(shares) for shares in rows[1] if shares is not None), default=0)
+        most = max((len(shares) for shares in map(_cell, rows[1]) if shares is not None), default=0)
         size = (len(rows[0]), most)
         return _gathered(
             lambda: (_exported(*row) for row in zip(*rows, strict=True)), size, "the table"
@@ -98,17 +99,25 @@ def _exported(
     index: Any, shares: Any, reward: Any, offer: Any, available: Any, names: Any
 ) -> _Row | str:
     """A decision of a table that was written from a ledger."""
-    if reward is None or math.isnan(reward):
+    if missing(reward) or math.isnan(reward):
         return "outcome missing"
+    shares, offer, available, names = map(_cell, (shares, offer, available, names))
     if shares is None or offer is None:
         return "what was on offer was not recorded"
     shares = np.asarray(shares, np.float64)
     table = np.array([np.asarray(row, np.float64) for row in offer])
-    if len(table) > 1 and (table == table[0]).all():
+    if len(table) > 1 and all(np.array_equal(table[0], row, equal_nan=True) for row in table):
         table = table[:1]  # what all have in common
     names = None if names is None else list(names)
     on = np.asarray(available, bool)
     return _Row(int(index), float(reward), float(shares[int(index)]), shares, names, table, on)
+
+
+def _cell(given: Any) -> Any:
+    """What a cell holds: a list, which a CSV file has as text, or nothing."""
+    if isinstance(given, str):
+        return json.loads(given)
+    return None if missing(given) or isinstance(given, float) else given  # a float is NaN here
 
 
 def _gathered(rows: Callable[[], Iterable[_Row | str]], size: tuple[int, int], where: str) -> Log:
@@ -129,6 +138,7 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
     index, reward, likely = np.zeros(most, np.int64), np.zeros(most), np.zeros(most)
     shares, free = np.zeros((most, arms)), np.zeros((most, arms), bool)
     unknown, fixed = False, True
+    called: list[Any] = []
     for row in rows:
         if isinstance(row, str):
             why[row] += 1
@@ -140,6 +150,7 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
             names = row.names
             features = _room((most, width) if shared else (most, arms, width), row.table.dtype)
         fixed = fixed and (row.names is names or row.names == names)
+        called.append(row.names)
         wide = len(row.available)
         features.put(count, row.table[0] if shared else row.table, wide)
         index[count], reward[count], likely[count] = row.chosen, row.reward, row.propensity
@@ -162,6 +173,8 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
         actions=list(names) if fixed and names is not None and len(names) == arms else None,
         **{"context" if shared else "features": features.array(count)},
     )
+    if not fixed and all(each is not None for each in called):
+        log.names = called
     log.excluded = dict(why) | log.excluded
     return log
 
@@ -241,7 +254,7 @@ def _taken(table: Any, what: str, said: Any) -> np.ndarray:
         nested = column.dtype.kind == "O" and len(column) and hasattr(column[0], "__len__")
         if nested and not isinstance(column[0], str):
             return np.array([np.asarray(row) for row in column])
-        return column
+        return column[:, None] if what == "context" and column.ndim == 1 else column
     return np.stack(parts, axis=1)
 
 

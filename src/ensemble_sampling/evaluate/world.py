@@ -49,6 +49,11 @@ class Logged(eqx.Module):
 
     def __init__(self, log: Any, model: Linear | None = None):
         log = log if isinstance(log, Log) else Log.of(log)
+        if log.missing:
+            raise ValueError(
+                f"features are missing (NaN) in {log.missing} of {len(log)} decisions: a world to "
+                "simulate in has them all; fill them in before"
+            )
         fitted = Fitted(log, model, folds=2)
         offers = list(log.offers())
         self.features = np.concatenate([part.features for part in offers])

@@ -5,10 +5,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from .. import checks
 from ..core import Action
+from . import modules
 from .histories import History
 from .network import Member, Network
 
@@ -43,6 +46,32 @@ def widths(learner: Network, member: Member, last: bool = False) -> Array:
     else:
         wide = jax.tree.map(lambda w, s: jnp.broadcast_to(s, w.shape), model, member.widths)
     return vector(wide, last)[0]
+
+
+def check_linear(name: str, learner: Network) -> None:
+    """Refuse a network whose output is not linear in what `vector` takes for its last layer.
+
+    Seen by f(-w) = 2 f(0) - f(w) and f(2w) = 2 f(w) - f(0) of a draw, for a few inputs.
+    """
+    key = jax.random.key(0)
+    learned, fixed = modules.parts(learner.make(key))
+    weights, whole = vector(learned, last=True)
+    rows = jax.random.normal(key, (8, learner.dim))
+
+    def f(weights: Array) -> Array:
+        return jax.vmap(modules.whole(learner.make, whole(weights), fixed))(rows)
+
+    once, zero = f(weights), f(0 * weights)
+    off = [f(-weights) - 2 * zero + once, f(2 * weights) - 2 * once + zero]
+    if not checks.known(once):
+        return
+    if max(np.abs(part).max() for part in off) > 1e-3 * np.abs([once, zero]).max():
+        raise ValueError(
+            f"{name} needs a network whose output is linear in its last layer, and that of "
+            f"{type(learner.make(key)).__name__} is not: the last array, or the last part that "
+            "holds arrays by name, must be all that comes after the hidden units (no squash=True, "
+            "no activation after it, a module of its own for it)"
+        )
 
 
 def outputs(

@@ -31,7 +31,7 @@ class Frozen(eqx.Module):
         return self.scale * self.module(x)
 
 
-def _is_frozen(part: Any) -> bool:
+def is_frozen(part: Any) -> bool:
     return isinstance(part, Frozen)
 
 
@@ -75,7 +75,7 @@ def parts(module: Any) -> tuple[Any, Any]:
     """(what of a module is learned: its arrays of floats that are not `Frozen`, its others)."""
     arrays = eqx.filter(jax.tree.map(as_jax, module), eqx.is_array)
     learned = jax.tree.map(
-        lambda part: not _is_frozen(part) and eqx.is_inexact_array(part), arrays, is_leaf=_is_frozen
+        lambda part: not is_frozen(part) and eqx.is_inexact_array(part), arrays, is_leaf=is_frozen
     )
     return eqx.partition(arrays, learned)
 
@@ -88,7 +88,7 @@ def spread(arrays: Any, factor: Array | float) -> Any:
             return Frozen(part.module, factor * part.scale) if part.scale is not None else part
         return factor * part if eqx.is_inexact_array(part) else part
 
-    return jax.tree.map(spread_one, arrays, is_leaf=_is_frozen)
+    return jax.tree.map(spread_one, arrays, is_leaf=is_frozen)
 
 
 def as_jax(leaf: Any) -> Any:

@@ -54,7 +54,8 @@ Step = Callable[[Array, History, Member, Batch], Member]
 """(number of the step, history, member, batch) -> the member after it."""
 
 SHARE = 0.2
-"""Of the learned noise, how much members see: with all of it they explore for longer than pays."""
+"""Of the learned noise, how much members with perturbations of their own see: with all of it they
+explore for longer than pays. Others are meant for a posterior, and see it all."""
 
 
 class Network(eqx.Module):
@@ -295,10 +296,11 @@ class Network(eqx.Module):
         outcome: Array,
         noise: Noise,
         step: Step,
+        batch_key: Key | None = None,
     ) -> tuple[History, Member]:
-        """`observe`, with steps of one's own."""
+        """`observe`, with steps of one's own, and with `batch_key` batches of one's own."""
         self._check(member, action, outcome, noise)
-        slot_key, batch_key, mask_key = jax.random.split(key, 3)
+        slot_key, common_key, mask_key = jax.random.split(key, 3)
         member = self._surprised(mask_key, shared, member, action, outcome)
         # The observation, and the member's perturbation of it, go where the history says.
         slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
@@ -306,7 +308,7 @@ class Network(eqx.Module):
         member = member._replace(
             noise=jax.tree.map(lambda old, new: put(old, slot, kept, new), member.noise, noise)
         )
-        rows, use = self._batches(batch_key, history.held)
+        rows, use = self._batches(common_key if batch_key is None else batch_key, history.held)
 
         def numbered(member: Member, at: tuple[Array, Array]) -> tuple[Member, None]:
             rows, i = at
@@ -420,7 +422,7 @@ class Network(eqx.Module):
         """The same for one of the models in the member."""
         rows, use, keys = batch
         targets, noise_std = history.outcomes[rows], self._noise_std(history, member)
-        if history.scales is not None:
+        if history.scales is not None and jax.tree.leaves(member.noise):
             noise_std = SHARE * noise_std
         if member.noise.shift is not None:
             shift = member.noise.shift[rows]

@@ -1,14 +1,20 @@
-"""The figures as data: one declarative module for each of the paper's, and `beyond` of ours."""
+"""The paper's figures as data, one module each, `beyond` of ours, and the claims about them."""
 
-from . import beyond, figure1, figure2, figure3
-from .curves import Curves
-from .declare import Figure, Panel, Window
-from .gaps import Gaps
-from .paths import Paths
-from .sizes import Sizes
+from ..experiments.declare import Panel
+from ..experiments.study import Study
+from . import beyond, figure1, figure2, figure3, others
+from .claims import CLAIMS
+from .words import ABOUT, DEVIATIONS
 
-FIGURES: tuple[Figure, ...] = (figure1.FIGURE, figure2.FIGURE, figure3.FIGURE, beyond.FIGURE)
+STUDY = Study(
+    "Ensemble sampling: the paper's experiments",
+    (figure1.FIGURE, figure2.FIGURE, figure3.FIGURE, beyond.FIGURE),
+    CLAIMS,
+    about=ABOUT,
+    notes=DEVIATIONS,
+    more=lambda folder: others.section(others.load(folder), folder),
+)
 
-PANELS: dict[str, Panel] = {panel.name: panel for figure in FIGURES for panel in figure.panels}
+PANELS: dict[str, Panel] = STUDY.panels
 
-__all__ = ["FIGURES", "PANELS", "Curves", "Figure", "Gaps", "Panel", "Paths", "Sizes", "Window"]
+__all__ = ["PANELS", "STUDY"]

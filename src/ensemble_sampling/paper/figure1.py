@@ -4,11 +4,11 @@ from functools import partial
 
 from ..agents import EnsembleSampling, ThompsonSampling
 from ..environments import GaussianArms
+from ..experiments.curves import Experiment
+from ..experiments.declare import Figure, Window
+from ..experiments.sizes import Sizes
 from ..learners.arms import IndependentArms
 from ..posteriors.exact import Exact
-from .curves import Curves
-from .declare import Figure, Window
-from .sizes import Sizes
 
 WINDOWS: tuple[Window, ...] = ((0, 35), (140, 175), (280, 315), (420, 455), (665, 700))
 
@@ -24,7 +24,7 @@ PUBLISHED_MEMBERS = {10: 15, 20: 26, 30: 35, 50: 48, 70: 61, 100: 73, 150: 83, 2
 
 learner = IndependentArms(arms=50, noise_std=1.0, prior_mean=0.0)
 
-REGRET = Curves(
+REGRET = Experiment(
     name="1a",
     title="50 independent arms",
     environment=GaussianArms(arms=50),
@@ -39,6 +39,8 @@ REGRET = Curves(
     published={
         label: dict(zip(WINDOWS, values, strict=True)) for label, values in PUBLISHED_REGRET.items()
     },
+    published_realizations=2_000,
+    kept=WINDOWS,
 )
 
 MEMBERS = Sizes(

@@ -4,10 +4,11 @@ import optax
 
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy
 from ..environments import NeuronBandit
+from ..experiments.curves import Experiment
+from ..experiments.declare import Figure
 from ..learners.network import Network
 from ..networks import GaussianMLP
-from .curves import Curves
-from .declare import Figure
+from .published import REALIZATIONS, published
 
 PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0
 
@@ -25,26 +26,30 @@ learner = Network(
 )
 schedules = (*map(Constant, (0.05, 0.1, 0.2)), *map(Annealed, (50, 150, 300)))
 
-GREEDY = Curves(
+GREEDY = Experiment(
     name="2a",
     title="ε-greedy",
     environment=environment,
     agents=tuple(EpsilonGreedy(learner, schedule) for schedule in schedules),
     periods=PERIODS,
-    realizations=1_000,
+    realizations=REALIZATIONS,
     laptop=100,
     effort=0.25,
+    published=published("2a"),
+    published_realizations=REALIZATIONS,
 )
 
-ENSEMBLES = Curves(
+ENSEMBLES = Experiment(
     name="2b",
     title="Ensemble sampling",
     environment=environment,
     agents=tuple(EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
     periods=PERIODS,
-    realizations=1_000,
+    realizations=REALIZATIONS,
     laptop=60,
     effort=0.7,
+    published=published("2b"),
+    published_realizations=REALIZATIONS,
 )
 
 FIGURE = Figure(

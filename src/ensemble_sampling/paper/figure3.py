@@ -8,11 +8,12 @@ import optax
 from ..agents import Annealed, Constant, EnsembleSampling, EpsilonGreedy, ThompsonSampling
 from ..core import Agent
 from ..environments import NetworkBandit
+from ..experiments.curves import Experiment
+from ..experiments.declare import Figure
 from ..learners.network import Network
 from ..networks import GaussianMLP, published_gradient
 from ..posteriors.dropout import Dropout
-from .curves import Curves
-from .declare import Figure
+from .published import REALIZATIONS, published
 
 PERIODS, PRIOR_STD, NOISE_STD = 500, 1.0, 10.0
 
@@ -36,8 +37,21 @@ def dropout(rate: float, learning_rate: float) -> Agent:
     return ThompsonSampling(Dropout(slower, rate, readout=published_gradient))
 
 
-def curves(name: str, title: str, agents: Iterable[Agent], laptop: int, effort: float) -> Curves:
-    return Curves(name, title, environment, tuple(agents), PERIODS, 1_000, laptop, effort)
+def curves(
+    name: str, title: str, agents: Iterable[Agent], laptop: int, effort: float
+) -> Experiment:
+    return Experiment(
+        name,
+        environment,
+        tuple(agents),
+        PERIODS,
+        REALIZATIONS,
+        title,
+        laptop,
+        effort,
+        published=published(name),
+        published_realizations=REALIZATIONS,
+    )
 
 
 FIXED = curves(

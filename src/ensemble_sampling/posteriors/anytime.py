@@ -58,7 +58,12 @@ class Anytime(eqx.Module):
 
     def members(self, t: Array) -> Array:
         """How many there are to sample from after t outcomes."""
-        grown = self.first + self.rate * jnp.log2(1.0 + t)
+        count = jnp.asarray(t, jnp.uint32) + 1
+        # The whole part by bits: a compiled logarithm of a power of two may fall short of it.
+        whole = 31 - jax.lax.clz(count).astype(jnp.int32)
+        power = jnp.left_shift(jnp.uint32(1), whole.astype(jnp.uint32))
+        part = jnp.log2(count.astype(float) / power.astype(float))
+        grown = self.first + self.rate * (whole + part)
         return jnp.minimum(grown, self.most).astype(jnp.int32)
 
     def init(self, key: Key) -> Any:
@@ -73,10 +78,27 @@ class Anytime(eqx.Module):
         return self.ensemble.update(key, models, action, outcome), t + 1
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        """Every member there is as often as the others among `draws`, to one time more or less."""
+        """Every member there is as often as the others among `draws`, to one time more or less,
+        which `weights` make up for."""
         models, t = belief
         each = self.ensemble.values(key, models, features, draws)
-        return each[jnp.arange(draws) * self.members(t) // draws]
+        return each[self._rows(t, draws)]
+
+    def _rows(self, t: Array, draws: int) -> Array:
+        """Whose the values are."""
+        if draws < self.most:
+            raise ValueError(
+                f"{self.most} models cannot all be among {draws} draws: give the agent "
+                f"draws={self.most} or more, as in ThompsonSampling(posterior, draws=...)"
+            )
+        return jnp.arange(draws) * self.members(t) // draws
+
+    def weights(self, belief: Any, draws: int) -> Array:
+        """How likely each of the values is to be that of the sample: members are equally likely."""
+        t = belief[1]
+        rows = self._rows(t, draws)
+        times = jnp.bincount(rows, length=self.most)
+        return 1.0 / (self.members(t) * times[rows])
 
     def diverged(self, belief: Any) -> Array:
         """How often members were lost, those that have not joined yet included."""

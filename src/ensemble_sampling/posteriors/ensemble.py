@@ -72,7 +72,7 @@ class Unperturbed(eqx.Module):
 
 
 class Symmetric(eqx.Module):
-    """Members in pairs: what one has added to its prior mean and outcomes the other has taken away.
+    """Members in pairs: what is added to one, to prior mean, outcomes and drift, the other loses.
 
     A linear pair lies opposite each other around the posterior mean, so that one of it is
     optimistic about any action: the ensemble of Janz et al. (2024).
@@ -173,8 +173,11 @@ class Ensemble(eqx.Module):
         key = jax.random.split(key)[0]
         noise = self.perturbation.draw(key, (self.members, *shape), self.inflation)
         if (drifting := fact(self.learner, "drift_shape")) is not None:
-            drift = jax.random.normal(jax.random.fold_in(key, 1), (self.members, *drifting))
-            noise = noise._replace(drift=self.inflation * drift)
+            paired = isinstance(self.perturbation, Symmetric)
+            how = Symmetric() if paired else Gaussian()
+            drift_key = jax.random.fold_in(key, 1)
+            drift = how.draw(drift_key, (self.members, *drifting), self.inflation).shift
+            noise = noise._replace(drift=drift)
         return noise
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:

@@ -10,6 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Model, Noise, taken
+from ..learners.modules import is_frozen
 from ..learners.network import Network
 from ..networks import MLP
 
@@ -72,6 +73,12 @@ def network(name: str, learner: Any) -> Network:
         raise TypeError(f"{name} takes a Network, got {learner!r}")
     if learner.dropout is not None or learner.indices is not None:
         raise ValueError(f"{name} takes a plain Network, got one with dropout or an index")
+    made = eqx.filter_eval_shape(learner.make, jax.random.key(0))
+    if any(map(is_frozen, jax.tree.leaves(made, is_leaf=is_frozen))):
+        raise ValueError(
+            f"{name} draws all weights of a network, and this one has some that are never learned: "
+            f"give it the plain network, without RandomisedPrior; got {learner.make!r}"
+        )
     return learner
 
 

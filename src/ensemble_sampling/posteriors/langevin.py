@@ -94,7 +94,11 @@ class Langevin(eqx.Module):
             def step(i: Array, history: History, member: Member, batch: Batch) -> Member:
                 return self._step(jax.random.fold_in(chain, i), history, member, batch)
 
-            return self.learner.follow(learn_key, shared, member, action, outcome, Noise(), step)
+            # Chains that follow the same minibatches go astray together. Steps use the keys below.
+            batches = jax.random.fold_in(chain, self.learner.steps)
+            return self.learner.follow(
+                learn_key, shared, member, action, outcome, Noise(), step, batches
+            )
 
         shared, members = belief
         learn = jax.vmap(learn, in_axes=(None, 0, 0), out_axes=(None, 0))

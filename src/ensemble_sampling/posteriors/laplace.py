@@ -70,6 +70,8 @@ class Laplace(eqx.Module):
             )
         if covariance not in ("full", "last", "diagonal"):
             raise ValueError(f"covariance must be 'full', 'last' or 'diagonal', got {covariance!r}")
+        if covariance == "last":
+            layers.check_linear("Laplace(..., 'last')", learner)
         if covariance == "full":
             if learner.noise_std is None:
                 raise ValueError(

@@ -56,6 +56,7 @@ class NeuralLinear(eqx.Module):
                     f"NeuralLinear takes a Network with a single output, got {name}={given}; "
                     "Laplace(learner, 'last') takes any"
                 )
+        layers.check_linear("NeuralLinear", self.learner)
         checks.positive("inflation", self.inflation)
 
     @property
@@ -87,10 +88,13 @@ class NeuralLinear(eqx.Module):
         held = jnp.arange(len(phi)) < shared.held
         phi = jnp.where(held[:, None], phi, 0.0) / noise_std
         target = jnp.where(held, shared.outcomes - rest, 0.0) / noise_std
-        precision = jnp.diag(layers.widths(self.learner, member, last=True) ** -2.0)
-        root = jnp.linalg.cholesky(precision + phi.T @ phi)
-        mean = jax.scipy.linalg.cho_solve((root, True), phi.T @ target)
-        return Regression(shared, member, mean, root)
+        prior = jnp.diag(1 / layers.widths(self.learner, member, last=True))
+        # A sum of squares would lose the prior beside many precise outcomes: its root does not.
+        rows = jnp.column_stack([jnp.concatenate([prior, phi]), jnp.append(0 * prior[0], target)])
+        triangle = jnp.linalg.qr(rows, mode="r")[:-1]
+        root, right = triangle[:, :-1], triangle[:, -1]
+        mean = jax.scipy.linalg.solve_triangular(root, right, lower=False)
+        return Regression(shared, member, mean, root.T)
 
     def sample(self, key: Key, belief: Regression) -> Model:
         shared, member, mean, root = belief

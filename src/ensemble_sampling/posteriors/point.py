@@ -16,6 +16,7 @@ class Point(eqx.Module):
 
     learner: Learner
     arms = taken("learner", "arms")
+    context = taken("learner", "context")
     dim = taken("learner", "dim")
     reward = taken("learner", "reward")
     check_outcome = taken("learner", "check_outcome")

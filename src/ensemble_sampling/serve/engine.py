@@ -1,231 +1,314 @@
-"""One bandit as a process of the service has it: what is asked at the same time is done together."""
+"""One bandit as a process of the service has it: what is asked together is done together."""
 
 import asyncio
+import queue
+import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import traceback
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
 
-import numpy as np
+from ..decide import overview
+from ..decide.asked import Ask, Made, Refused, Settings
+from ..decide.decisions import Values
+from ..decide.keeper import EVERY, Keeper
+from ..decide.ledger import Ledger
+from ..decide.offered import Offered
+from ..decide.shared import KEPT, Shared
+from ..decide.snapshots import SNAPSHOT
+from ..decide.summary import summarize
 
-from ..decide.bandit import Bandit
+__all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 
-
-class Refused(Exception):
-    """A request that cannot be met.
-
-    kind: "invalid" (400), "unknown" (404), "conflict" (409) or "unavailable" (503).
-    """
-
-    def __init__(self, kind: str, message: str):
-        super().__init__(message)
-        self.kind = kind
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What is to be decided.
-
-    actions: descriptions or rows by name, or in a list; None where the bandit has fixed ones.
-    available: names (or truth values) of those that may be chosen; None for all.
-    event: the caller's own id: asked again, it gets the same answer. None: it needs no other id
-        than the decision's.
-    slot: which of several decisions of one event.
-    deferred: not learned from before it is activated.
-    """
-
-    actions: Any = None
-    context: Any = None
-    available: Any = None
-    event: str | None = None
-    slot: str = ""
-    deferred: bool = False
-
-
-class Made(NamedTuple):
-    """A decision that was recorded."""
-
-    id: str
-    event: str | None
-    slot: str
-    index: int
-    action: Any  # its name, or its index where actions have none
-    names: Sequence[Any] | None  # of all actions on offer
-    probabilities: np.ndarray  # of all actions on offer
-    mean: np.ndarray | None = None  # what each is expected to bring
-    spread: np.ndarray | None = None
-    time: float = 0.0
-    again: bool = False  # it was made by an earlier request
-
-    @property
-    def probability(self) -> float:
-        return float(self.probabilities[self.index])
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a bandit is served; kept with its ledger.
-
-    wait: seconds after which a decision without an outcome gets `default`; None: never.
-    aggregation: "first": an outcome is final (a different second one is a conflict); "sum":
-        outcomes of one decision add up.
-    mode: "online": the agent decides; "apprentice": the first action available is taken, and the
-        agent only says what it would have done.
-    floor: the share of decisions left to chance.
-    """
-
-    wait: float | None = None
-    default: float = 0.0
-    aggregation: str = "first"
-    mode: str = "online"
-    floor: float = 0.0
+PACE = 0.05  # seconds from one step of learning to the next, at least
+MOST = 64  # requests done in one transaction, lest the first of them wait too long
 
 
 class Engine:
     """Decides and learns for one bandit.
 
     `decide` and `outcome` are for the event loop; all other methods block, and are to be called
-    in a thread. Every one raises `Refused` for what is wrong with a request.
+    in a thread. Every one raises `Refused` for what is wrong with a request. Two threads do the
+    work: one decides and records, by what the other has learned, or has read of another process.
+
+    place: a folder, or `postgresql://...#name`.
+    learns: whether this process may become the one that learns.
     """
 
-    def __init__(self, name: str, bandit: Bandit):
-        self.name, self._bandit = name, bandit
-        self._events: dict[tuple[str, str], Made] = {}
-        self._mutex = threading.RLock()
-        self.settings = Settings()
+    def __init__(
+        self,
+        name: str,
+        place: Any,
+        agent: Any = None,
+        *,
+        actions: Sequence[Any] | None = None,
+        floor: float | None = None,
+        candidates: Mapping[str, Any] | None = None,
+        learns: bool = True,
+    ):
+        self.name, self._place = name, place
+        self._front = Shared(place, agent, actions=actions, floor=floor, candidates=candidates)
+        self._keeper = Keeper(self._front, place, learns)
+        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._wake, self._ending = threading.Event(), False
+        self.trouble: str | None = None  # what keeps the other thread from its work, if anything
+        self._keeper_step()
+        self._threads = [
+            threading.Thread(target=work, name=f"{name}-{what}", daemon=True)
+            for what, work in (("decide", self._work), ("keep", self._keep))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def decide(self, asks: Sequence[Ask]) -> list[Made]:
         """All of them or none; on disk when it returns."""
-        return await asyncio.to_thread(self._decide, asks)
-
-    def _decide(self, asks: Sequence[Ask]) -> list[Made]:
-        made = []
-        with self._mutex:
-            for ask in asks:
-                known = self._events.get((ask.event or "", ask.slot)) if ask.event else None
-                if known is not None:
-                    made.append(known._replace(again=True))
-                    continue
-                try:
-                    d = self._bandit.choose(
-                        ask.actions, context=ask.context, available=ask.available
-                    )
-                except (ValueError, TypeError) as error:
-                    raise Refused("invalid", str(error)) from error
-                names = list(ask.actions) if isinstance(ask.actions, dict) else None
-                mean, spread = (None, None) if d.values is None else d.values
-                new = Made(
-                    d.id, ask.event, ask.slot, d.index, d.action, names, d.probabilities, mean,
-                    spread, time.time(),
-                )
-                if ask.event:
-                    self._events[(ask.event, ask.slot)] = new
-                made.append(new)
-        return made
+        return await self._put("decide", asks)
 
     async def outcome(self, outcomes: Sequence[tuple[str, Any]]) -> list[bool]:
         """Learn pairs (id of a decision or "event" or "event/slot", outcome), all or none: which
         of them were new. Told twice, an outcome counts once."""
-        return await asyncio.to_thread(self._outcome, outcomes)
+        return await self._put("outcome", outcomes)
 
-    def _id(self, id: str) -> str:
-        event, _, slot = id.partition("/")
-        made = self._events.get((event, slot))
-        return id if made is None else made.id
+    async def _put(self, kind: str, what: Any) -> Any:
+        if self._ending:
+            raise Refused("unavailable", "the service is ending")
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        self._asked.put((kind, what, future, loop))
+        return await future
 
-    def _outcome(self, outcomes: Sequence[tuple[str, Any]]) -> list[bool]:
-        with self._mutex:
+    def _work(self) -> None:
+        while True:
+            batch = [self._asked.get()]
+            while len(batch) < MOST and not self._asked.empty():
+                batch.append(self._asked.get())
+            asked = [request for request in batch if request is not None]
+            if asked:
+                self._do(asked)
+            if len(asked) < len(batch):
+                return self._fail()
+
+    def _do(self, batch: list[Any]) -> None:
+        decisions = [what for kind, what, *_ in batch if kind == "decide"]
+        outcomes = [what for kind, what, *_ in batch if kind == "outcome"]
+        try:
+            made, told = map(iter, self._front.work(decisions, outcomes))
+            answers = [next(made if kind == "decide" else told) for kind, *_ in batch]
+        except OSError as error:
+            answers = [Refused("unavailable", str(error))] * len(batch)
+        except Exception as error:
+            traceback.print_exc()
+            answers = [error] * len(batch)
+        _answer(batch, answers)
+        if outcomes:
+            self._wake.set()
+
+    def _fail(self) -> None:
+        batch = []
+        while not self._asked.empty():
+            batch.append(self._asked.get())
+        batch = [request for request in batch if request is not None]
+        _answer(batch, [Refused("unavailable", "the service is ending")] * len(batch))
+
+    def _keep(self) -> None:
+        while not self._ending:
+            self._wake.wait(EVERY if self.trouble is None else 1.0)
+            self._wake.clear()
+            if not self._ending:
+                self._keeper_step()
+                time.sleep(PACE)  # several outcomes are learned with less ado than one
+
+    def _keeper_step(self) -> None:
+        try:
+            self._keeper.step()
+            self.trouble = None
+        except Exception as error:  # decisions go on by what is known; said by `status`
+            if self.trouble != str(error):
+                print(f"{self.name}: cannot learn or follow: {error}", file=sys.stderr, flush=True)
+                if not isinstance(error, OSError):
+                    traceback.print_exc()
+            self.trouble = str(error)
+
+    @contextmanager
+    def _reader(self) -> Iterator[Ledger]:
+        """The ledger for a question that may take a while."""
+        with _away():
+            ledger = Ledger(self._place, write=False)
             try:
-                return [self._bandit.learn(self._id(id), y) for id, y in outcomes]
-            except (ValueError, TypeError) as error:
-                kind = "conflict" if "as well" in str(error) else "unknown"
-                raise Refused(kind, str(error)) from error
+                yield ledger
+            finally:
+                ledger.close()
+
+    @property
+    def settings(self) -> Settings:
+        return self._front.settings
 
     def correct(self, id: str, outcome: Any) -> bool:
-        with self._mutex:
-            return self._bandit.correct(self._id(id), outcome)
+        with _away():
+            return self._front.correct(id, outcome)
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
-        with self._mutex:
-            return self._bandit.add(self._id(id), amount, ref)
+        with _away():
+            return self._front.add(id, amount, ref)
 
     def expire(self, older_than: float, outcome: Any) -> int:
-        with self._mutex:
-            return self._bandit.expire(older_than, outcome)
+        total = 0
+        with _away():
+            while found := self._front.expire(older_than, outcome):
+                total += found
+        self._wake.set()
+        return total
 
     def activate(self, event: str) -> bool:
         """A deferred decision counts from now on; False if it did already."""
-        if not any(known[0] == event for known in self._events):
-            raise Refused("unknown", f"there is no event {event!r}")
-        return True
+        with _away():
+            return self._front.activate(event)
 
     def predict(self, ask: Ask) -> dict[str, Any]:
         """What a decision would be made of: names, probabilities, mean, spread."""
-        with self._mutex:
-            found = self._bandit.predict(ask.actions, context=ask.context, available=ask.available)
-        mean, spread = (None, None) if found.values is None else found.values
-        names = list(ask.actions) if isinstance(ask.actions, dict) else None
-        return {"names": names, "probabilities": found.probabilities, "mean": mean,
-                "spread": spread}
+        with _away():
+            return self._front.predict(ask)
 
     def log(self, first: int, count: int) -> dict[str, list[Any]]:
         """The decisions first, first + 1, ... as columns, see `Bandit.log`."""
-        with self._mutex:
-            return self._bandit._ledger.table(range(first, first + count))
+        with self._reader() as ledger:
+            return ledger.table(range(min(first, ledger.decisions), first + count))
 
     def summary(self) -> dict[str, Any]:
         """Of `decide.summary.Summary`, with its shadows as dictionaries."""
-        from dataclasses import asdict
-
-        with self._mutex:
-            return asdict(self._bandit.summary())
+        with self._reader() as ledger:
+            return asdict(summarize(ledger))
 
     def status(self) -> dict[str, Any]:
-        """Where this process stands: see keys. Cheap."""
-        with self._mutex:
-            ledger = self._bandit._ledger
-            return {
-                "decisions": ledger.decisions,
-                "outcomes": ledger.outcomes,
-                "learned": ledger.outcomes,  # outcomes in the state that decides here
-                "behind": 0.0,  # seconds: the age of the oldest outcome it does not know
-                "learner": "host:pid",  # who learns; None: nobody at the moment
-                "learning": True,  # whether that is this process
-            }
+        """Where this process stands. Cheap.
+
+        learned: outcomes in the state that decides here, of `outcomes` in the ledger.
+        behind: seconds, the age of the oldest outcome it does not know.
+        learner: who learns, None for nobody; `learning`: whether that is this process.
+        trouble: what keeps it from learning or following; None: nothing.
+        floor: the share of decisions left to chance.
+        """
+        keeper = self._keeper
+        return {
+            "decisions": keeper.decisions,
+            "outcomes": keeper.outcomes,
+            "learned": keeper.known,
+            "behind": keeper.behind,
+            "learner": keeper.learner,
+            "learning": keeper.learning,
+            "trouble": self.trouble,
+            "floor": self._front.floor,
+        }
 
     def history(self, buckets: int = 60) -> list[dict[str, Any]]:
         """Decisions over time in equal parts of it, oldest first: for each `time` (of its end),
         `decisions`, `outcomes`, `reward` and `stderr` (None where there is none), `agreement`,
         `pending`, `actions` (name: share)."""
-        return []
+        with self._reader() as ledger:
+            return overview.history(ledger, buckets)
 
     def recent(self, count: int = 20) -> list[dict[str, Any]]:
         """The last decisions, newest first, and why: id, time, action, probability, outcome, and
         for every action on offer name, probability (the share of members that vote for it), mean
-        and spread as of then or None."""
-        return []
+        and spread by what is known now, or None."""
+        with self._reader() as ledger:
+            return overview.recent(ledger, count, self._value)
+
+    def _value(self, offer: Offered) -> Values | None:
+        return self._front.value(offer)
 
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes of the service."""
-        self.settings = settings
+        with _away():
+            self._front.configure(settings)
 
     def candidates(self) -> list[str]:
         """Names of agents that may become shadows."""
-        return []
+        return list(self._front.candidates)
 
-    def shadow(self, name: str) -> None: ...
+    def candidate(self, name: str) -> Any:
+        """The agent of that name, one of `candidates`."""
+        if name not in self._front.candidates:
+            raise Refused("unknown", f"there is no candidate {name!r}")
+        return self._front.candidates[name]
 
-    def dismiss(self, name: str) -> None: ...
+    def in_charge(self) -> tuple[str, str]:
+        """The agent that decides: the name it was promoted by, else "default", and as text."""
+        return self._front.named, repr(self._front.in_charge)
 
-    def promote(self, name: str) -> None: ...
+    def keep(self, name: str, content: bytes | None) -> None:
+        """Remember something small with the ledger, in all processes; None forgets it."""
+        with _away():
+            self._front.keep(name, content)
+
+    def kept(self, prefix: str = "") -> dict[str, bytes]:
+        """What was kept by names that begin so."""
+        with self._reader() as ledger:
+            found = ledger.setting(KEPT) or {}
+        return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
+
+    def shadow(self, name: str) -> None:
+        with _away():
+            self._front.shadow(name)
+
+    def dismiss(self, name: str) -> None:
+        with _away():
+            self._front.dismiss(name)
+
+    def promote(self, name: str) -> None:
+        with _away():
+            self._front.promote(name)
 
     def export_state(self) -> bytes:
         """What has been learned, as a file of safetensors."""
-        return b""
+        with self._reader() as ledger:
+            content = ledger.stored(SNAPSHOT)
+        if content is None:
+            raise Refused("unknown", "nothing has been learned yet")
+        return content
 
     def import_state(self, content: bytes) -> None:
         """Go on from what another bandit of the same configuration has learned."""
+        raise Refused("conflict", "what a bandit knows is a function of its ledger")
 
     def close(self) -> None:
-        self._bandit.close()
+        """Answer what is asked already, save what was learned, and let others learn."""
+        self._ending = True
+        self._asked.put(None)
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(timeout=10)
+        self._keeper.close()
+        self._front.close()
+
+
+def _answer(batch: list[Any], answers: list[Any]) -> None:
+    """Hand answers back to the loops that wait, each loop woken once."""
+    loops: dict[Any, list[Any]] = {}
+    for (_, _, future, loop), answer in zip(batch, answers, strict=True):
+        loops.setdefault(loop, []).append((future, answer))
+    for loop, pairs in loops.items():
+        loop.call_soon_threadsafe(_resolve, pairs)
+
+
+def _resolve(pairs: list[Any]) -> None:
+    for future, answer in pairs:
+        if future.done():  # whoever asked has gone
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    """A ledger that cannot be reached is nobody's mistake."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused("unavailable", str(error)) from error

@@ -68,7 +68,7 @@ class Checkpoint:
                 part = {name: file[name] for name in file.files}
             if part.pop("run") != self.mark:
                 raise ValueError("it belongs to another run")
-            if missing := {"count", "mean", "m2", "diverged"} - part.keys():
+            if missing := {"count", "mean", "m2", "sums_m2", "diverged"} - part.keys():
                 raise ValueError(f"it has no {', '.join(sorted(missing))}")
             return part
         except Exception as error:  # a damaged archive fails in too many ways to list

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -49,16 +49,20 @@ def check_parts(agent: Agent, environment: Environment) -> int:
                 f"eqx.field(static=True), got {leaf!r}"
             )
 
-    return _traced(_outline(agent, environment))
+    return _traced(outline(agent, environment))
 
 
 def footprint(agent: Agent, environment: Environment, periods: int) -> int:
     """Roughly how many bytes one realization takes while it runs."""
     # The state is held about four times over: carry, its update, and what a period computes.
-    return 4 * _held(_outline(agent, environment)) + 8 * periods
+    return 4 * _held(outline(agent, environment)) + 8 * periods
 
 
-class _Outline(NamedTuple):
+Point = tuple[Agent, Environment]
+"""What is simulated: one of possibly many that share a program."""
+
+
+class Outline(NamedTuple):
     """All that a compiled program depends on, for settings stay free."""
 
     structure: Any
@@ -71,14 +75,14 @@ class _Outline(NamedTuple):
         return settings, jax.eval_shape(lambda: jax.random.key(0))
 
 
-def _outline(agent: Agent, environment: Environment) -> _Outline:
+def outline(agent: Agent, environment: Environment) -> Outline:
     leaves, structure = jax.tree.flatten(jax.tree.map(as_array, (agent, environment)))
     x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    return _Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
+    return Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
 
 
 @lru_cache(maxsize=256)
-def _held(outline: _Outline) -> int:
+def _held(outline: Outline) -> int:
     """The bytes of a realization's state."""
 
     def start(leaves: Any, key: Key) -> Any:
@@ -90,12 +94,15 @@ def _held(outline: _Outline) -> int:
 
 
 @lru_cache(maxsize=256)
-def _traced(outline: _Outline) -> int:
+def _traced(outline: Outline) -> int:
     """Trace one period, so that shapes that disagree fail before anything is compiled; -> arms."""
 
     def one(leaves: Any, key: Key) -> Any:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
         world = environment.init(key)
+        advance = fact(environment, "advance")
+        after = world if advance is None else advance(key, world, jnp.ones((), jnp.int32))
+        _check_kept("advance", "world", environment, world, after)
         offer = environment.offer(key, world)
         if fact(agent, "host"):
             return offer.features
@@ -104,15 +111,19 @@ def _traced(outline: _Outline) -> int:
         action = Action(index, offer.features[index])
         world = world if offer.world is None else offer.world
         after = agent.update(key, state, action, environment.outcome(key, world, action))
-        before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (state, after))
-        if before != after:
-            raise ValueError(
-                f"{fact(agent, 'label')}: update must keep the shapes and types of the state; "
-                f"before {before}, after {after}"
-            )
+        _check_kept("update", "state", agent, state, after)
         return offer.features
 
     return jax.eval_shape(one, *outline.inputs()).shape[0]
+
+
+def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
+    before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (before, after))
+    if before != after:
+        raise ValueError(
+            f"{fact(part, 'label')}: {method} must keep the shapes and types of the {what}; "
+            f"before {before}, after {after}"
+        )
 
 
 def memory() -> int:
@@ -124,12 +135,17 @@ def memory() -> int:
     return stats.get("bytes_limit", 2**33) * jax.local_device_count()
 
 
-def chunk_size(agent: Agent, environment: Environment, periods: int, realizations: int) -> int:
-    """Realizations per call: as many as memory and an even split allow."""
+def chunk_size(
+    agent: Agent, environment: Environment, periods: int, realizations: int, own: int = 0
+) -> int:
+    """Realizations per call: as many as memory and an even split allow.
+
+    own: bytes of settings that a realization does not share with the others.
+    """
     if fact(agent, "host"):
         return 1
     devices, threads = jax.local_device_count(), threads_at_a_time()
-    each, room = footprint(agent, environment, periods), memory()
+    each, room = own + footprint(agent, environment, periods), memory()
     if each > room:
         raise ValueError(
             f"one realization of {fact(agent, 'label')} needs about {each / 2**30:.3g} GiB of "
@@ -145,54 +161,106 @@ def chunk_size(agent: Agent, environment: Environment, periods: int, realization
     return min(-(-size // devices) * devices, realizations)
 
 
+class Stack(NamedTuple):
+    """The settings of points that share an outline: the same for all, or one row per point."""
+
+    outline: Outline
+    differs: tuple[bool, ...]
+    shared: list[Array]
+    own: list[np.ndarray]
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Stack":
+        columns = list(zip(*map(jax.tree.leaves, points), strict=True))
+        differs = tuple(any(_differ(column[0], leaf) for leaf in column) for column in columns)
+        both = list(zip(columns, differs, strict=True))
+        shared = [as_array(column[0]) for column, differ in both if not differ]
+        own = [np.stack([as_array(leaf) for leaf in column]) for column, differ in both if differ]
+        return cls(outline(*points[0]), differs, shared, own)
+
+    @property
+    def bytes(self) -> int:
+        """What the settings of one point take that it does not share."""
+        return sum(column[0].nbytes for column in self.own)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return one is not other and not np.array_equal(one, other)
+
+
 @lru_cache(maxsize=64)
-def _program(outline: _Outline, lanes: int, mode: tuple[Any, ...]) -> Any:
-    """Compile `lanes` realizations, split over all local devices; hyperparameters stay free."""
+def _program(
+    outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...]
+) -> tuple[Any, NamedSharding, NamedSharding]:
+    """Compile `lanes` realizations, split over all local devices; hyperparameters stay free.
+
+    differs: which of the settings every lane has its own of; the others they share.
+    """
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def run(leaves: Any, key: Key, numbers: Array) -> Any:
-        agent, environment = jax.tree.unflatten(outline.structure, leaves)
-
-        def one(number: Array) -> Any:
+    def run(shared: list[Array], own: list[Array], key: Key, numbers: Array) -> Any:
+        def one(own: list[Array], number: Array) -> Any:
+            leaves = _interleaved(differs, own, shared)
+            agent, environment = jax.tree.unflatten(outline.structure, leaves)
             return realization(agent, environment, jax.random.fold_in(key, number), *mode)
 
-        return jax.vmap(one)(numbers)
+        return jax.vmap(one)(own, numbers)
 
     leaves, key = outline.inputs()
+    both = list(zip(leaves, differs, strict=True))
+    shared = [leaf for leaf, differ in both if not differ]
+    own = [jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype) for leaf, d in both if d]
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
-    jitted = jax.jit(run, in_shardings=(whole, whole, split), out_shardings=split)
+    jitted = jax.jit(run, in_shardings=(whole, split, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
-    return jitted.lower(leaves, key, numbers).compile(compiler_options=chosen), whole, split
+    lowered = jitted.lower(shared, own, key, numbers)
+    return lowered.compile(compiler_options=chosen), whole, split
+
+
+def _interleaved(differs: Sequence[bool], own: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
+    mine, all_of_them = iter(own), iter(shared)
+    return [next(mine if differ else all_of_them) for differ in differs]
+
+
+Runner = Callable[[int], Any]
+"""Number of the first lane -> regret and tallies of a chunk of lanes, the last perhaps too many."""
 
 
 def compiled(
-    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
-) -> Callable[[int], Any]:
+    points: Sequence[Point], realizations: int, seed: int, size: int, mode: tuple[Any, ...]
+) -> Runner:
+    """All realizations of the first point, then of the next, `size` at a time."""
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    program, whole, split = _program(_outline(agent, environment), lanes, mode)
-    leaves = jax.tree.leaves((agent, environment))
-    leaves, key = jax.device_put((leaves, jax.random.key(seed)), whole)
+    stack = Stack.of(points)
+    program, whole, split = _program(stack.outline, stack.differs, lanes, mode)
+    shared, key = jax.device_put((stack.shared, jax.random.key(seed)), whole)
 
     def run(first: int) -> Any:
-        numbers = np.arange(first, first + lanes, dtype=np.uint32)
-        return program(leaves, key, jax.device_put(numbers, split))
+        at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)
+        own = [column[at // realizations] for column in stack.own]
+        numbers = (at % realizations).astype(np.uint32)
+        own, numbers = jax.device_put((own, numbers), split)
+        return program(shared, own, key, numbers)
 
     return run
 
 
 def eager(
-    agent: Agent, environment: Environment, seed: int, size: int, mode: tuple[Any, ...]
-) -> Callable[[int], Any]:
+    points: Sequence[Point], realizations: int, seed: int, size: int, mode: tuple[Any, ...]
+) -> Runner:
     """The same realizations one after another, the loop over periods run by Python."""
+    points = [jax.tree.map(as_array, point) for point in points]
 
     def run(first: int) -> Any:
-        keys = [jax.random.fold_in(jax.random.key(seed), first + i) for i in range(size)]
-        parts = [realization(agent, environment, key, *mode) for key in keys]
+        parts = []
+        for lane in range(first, min(first + size, len(points) * realizations)):
+            key = jax.random.fold_in(jax.random.key(seed), lane % realizations)
+            parts.append(realization(*points[lane // realizations], key, *mode))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     return run

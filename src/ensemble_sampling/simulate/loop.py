@@ -35,7 +35,7 @@ def realization(
     expected: bool = False,
     measure: Measure | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """One run: regret per period, and what went wrong on the way.
+    """One run: regret per period to its best action, and what went wrong on the way.
 
     World, outcomes and agent have streams of their own. A period's keys come from its number or,
     when coupled, from (arm, how often it was pulled): the n-th pull of an arm then brings the
@@ -47,6 +47,7 @@ def realization(
     start_key, act_key, update_key = jax.random.split(agent_key, 3)
     world = environment.init(init_key)
     arms = jax.eval_shape(environment.offer, offer_key, world).features.shape[0]
+    advance, advance_key = fact(environment, "advance"), jax.random.fold_in(key, 4)
     scan, branch = (_scan, _branch) if fact(agent, "host") else (jax.lax.scan, jax.lax.cond)
 
     def chances(state: Any, offer: Round) -> Array:
@@ -54,8 +55,9 @@ def realization(
         return agent.probabilities(state, offer.features, offer.available, key)
 
     def period(carry: Any, t: Array) -> tuple[Any, Array]:
-        state, pulls, nonfinite = carry
-        offer = environment.offer(jax.random.fold_in(offer_key, t), world)
+        state, pulls, nonfinite, moved = carry
+        now = world if advance is None else moved
+        offer = environment.offer(jax.random.fold_in(offer_key, t), now)
         index = agent.act(jax.random.fold_in(act_key, t), state, offer.features, offer.available)
         action = Action(index, offer.features[index])
         moment = index * periods + pulls[index] if coupled else t
@@ -69,7 +71,7 @@ def realization(
                 lambda: _average(means.max() - means, chances(state, offer)),
                 lambda: regret,
             )
-        around = world if offer.world is None else offer.world
+        around = now if offer.world is None else offer.world
         outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), around, action)
         if measure is not None:
             event = Event(t, offer, action, outcome)
@@ -77,11 +79,14 @@ def realization(
         state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         pulls = pulls.at[index].add(1) if coupled else pulls
         nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
-        return (state, pulls, nonfinite), regret
+        if advance is not None:
+            moved = advance(jax.random.fold_in(advance_key, t + 1), now, t + 1)
+        return (state, pulls, nonfinite, moved), regret
 
     pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
-    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32))
-    (state, _, nonfinite), regret = scan(period, start, jnp.arange(periods))
+    moved = None if advance is None else world  # a world that stays is no part of what is carried
+    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32), moved)
+    (state, _, nonfinite, _), regret = scan(period, start, jnp.arange(periods))
     diverged = jnp.asarray(fact(agent, "diverged")(state), jnp.int32)
     return regret, {"nonfinite": nonfinite, "diverged": diverged}
 

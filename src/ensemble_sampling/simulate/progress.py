@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
+from html import escape as escape_html
+from importlib.util import find_spec
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 Progress = Callable[[int, int], None]
@@ -27,7 +29,8 @@ def reported(progress: bool | Progress | None, label: str) -> Iterator[Progress]
 
 @contextmanager
 def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
-    """A bar with rate and time left for each piece of work, by default where there is a terminal.
+    """A bar with rate and time left for each piece of work, by default where there is a terminal
+    or a notebook.
 
     whole: the efforts of all pieces together; one more bar then shows how much of it is done, and
         the others go when they are full.
@@ -38,8 +41,12 @@ def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
-    if progress is False or (progress is None and not console.is_terminal):
+    seen = console.is_terminal or console.is_jupyter
+    if progress is False or (progress is None and not seen):
         yield lambda label, effort: nullcontext(silent)
+        return
+    if console.is_jupyter and find_spec("ipywidgets") is None:  # without it rich shows nothing
+        yield _in_notebook()
         return
     columns = (
         TextColumn("{task.description}"),
@@ -71,3 +78,26 @@ def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
                 shown.remove_task(task)
 
         yield track
+
+
+def _in_notebook() -> Track:
+    """A bar of the browser's own for each piece of work, a few times a second."""
+    from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
+
+    @contextmanager
+    def track(label: str, effort: float) -> Iterator[Progress]:
+        handle, began, shown = display(HTML(""), display_id=True), time.perf_counter(), 0.0
+
+        def report(done: int, total: int) -> None:
+            nonlocal shown
+            now = time.perf_counter()
+            if done < total and now - shown < 0.2:
+                return
+            shown = now
+            bar = f'<progress value="{done}" max="{total}"></progress>'
+            text = f"{done}/{total}, {now - began:.0f} s"
+            handle.update(HTML(f"<div>{escape_html(label)} {bar} {text}</div>"))
+
+        yield report
+
+    return track

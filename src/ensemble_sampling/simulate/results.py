@@ -1,16 +1,49 @@
 """What a simulation found: regret per period over realizations, and how its parts merge."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import checks
 
-@dataclass(frozen=True)
+Window = tuple[int, int]
+"""The periods first, ..., last - 1, counted from 0."""
+
+
+def last_tenth(periods: int) -> Window:
+    """What is called final: single periods are all noise."""
+    return periods - max(1, periods // 10), periods
+
+
+def checked_window(window: Any, periods: int) -> Window:
+    """(first, last) with at least one of the periods between."""
+    if not isinstance(window, Sequence) or len(window) != 2 or isinstance(window, str):
+        raise TypeError(f"a window must be (first, last) in periods, got {window!r}")
+    first = checks.size("a window's first period", window[0], least=0)
+    last = checks.size("a window's last period", window[1], least=first + 1, below=periods + 1)
+    return first, last
+
+
+class Estimate(NamedTuple):
+    """Means over realizations, and their standard errors."""
+
+    mean: np.ndarray
+    stderr: np.ndarray
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
-    """Regret per period over realizations, and where asked for, of every realization."""
+    """Regret per period over realizations, and where asked for, of every realization.
+
+    cumulative_stderr: of the regret summed from the first period on, see `cumulative`
+    settings: what was simulated in a few words each, by which plots tell results apart
+    """
 
     label: str
     mean: np.ndarray
@@ -19,10 +52,133 @@ class Result:
     diverged: int
     seconds: float
     regret: np.ndarray | None = None
+    cumulative_stderr: np.ndarray | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def periods(self) -> int:
         return len(self.mean)
+
+    @property
+    def cumulative(self) -> Estimate:
+        """The regret summed from the first period on, with its standard error."""
+        error = self.cumulative_stderr
+        return Estimate(
+            np.cumsum(self.mean, axis=0), _unknown(self.mean) if error is None else error
+        )
+
+    @property
+    def final(self) -> Estimate:
+        """Regret per period over the last tenth of the periods.
+
+        Its standard error is exact where the regret of every realization was kept; else the average
+        of the periods' errors stands in, which is never less.
+        """
+        first, last = last_tenth(self.periods)
+        if self.regret is not None and np.shape(self.regret)[1] == self.periods:
+            return Estimate(
+                *map(np.asarray, mean_and_error(self.regret[:, first:last].mean(axis=1)))
+            )
+        return Estimate(self.mean[first:last].mean(axis=0), self.stderr[first:last].mean(axis=0))
+
+    def __repr__(self) -> str:
+        lost = f", {self.diverged} diverged" if self.diverged else ""
+        return (
+            f"Result({self.label!r}, {self._told()}, {self.periods:,} periods, "
+            f"{self.realizations:,} realizations{lost})"
+        )
+
+    def _told(self) -> str:
+        """The regret at the end and in all, where it is one number per period."""
+        if self.mean.ndim > 1:
+            return f"{self.mean[0].size} measures per period"
+        whole = self.cumulative
+        final = pm(*self.final)
+        return f"final regret {final}, cumulative {pm(whole.mean[-1], whole.stderr[-1])}"
+
+    def _repr_html_(self) -> str:
+        return html_table(*summary([self]))
+
+    def plot(self, **options: Any) -> Any:
+        """A figure of the regret per period with its 95% band; options are those of `es.plot`."""
+        from .plots import plot
+
+        return plot([self], **options)
+
+    def frame(self) -> Any:
+        """A table, one row per period: a pandas frame, or a dictionary where pandas is missing."""
+        if self.mean.ndim > 1:
+            raise ValueError(f"a frame has one number per period, this result {self.mean[0].shape}")
+        whole = self.cumulative
+        return as_frame(
+            {
+                "period": np.arange(1, self.periods + 1),
+                "regret": self.mean,
+                "stderr": self.stderr,
+                "cumulative": whole.mean,
+                "cumulative_stderr": whole.stderr,
+            }
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all of it to one file, which `es.load_result` reads; returns the path."""
+        from .stored import save_result
+
+        return save_result(self, path)
+
+
+def averages(regret: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
+    """Regret of every realization, averaged over each window: (realizations, windows)."""
+    means = [regret[:, first:last].mean(axis=1, dtype=np.float64) for first, last in windows]
+    return np.stack(means, axis=1)
+
+
+def _unknown(like: np.ndarray) -> np.ndarray:
+    return np.full(like.shape, np.nan)
+
+
+def pm(mean: Any, stderr: Any) -> str:
+    """`1.234 ± 0.005`: a mean and its standard error, to the digits that mean something."""
+    mean, stderr = float(mean), float(stderr)
+    if not np.isfinite(stderr):
+        return f"{mean:.4g}"
+    digits = 3 if stderr == 0 else max(0, 1 - int(np.floor(np.log10(stderr))))
+    return f"{mean:.{min(digits, 12)}f} ± {stderr:.{min(digits, 12)}f}"
+
+
+def summary(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a table of results."""
+    rows = []
+    for result in results:
+        whole = result.cumulative
+        numbers = [pm(*result.final), pm(whole.mean[-1], whole.stderr[-1])]
+        if result.mean.ndim > 1:
+            numbers = ["", ""]
+        sizes = [f"{result.periods:,}", f"{result.realizations:,}"]
+        rows.append([result.label, *numbers, *sizes])
+    head = ["", "final regret", "cumulative", "periods", "realizations"]
+    return head, rows
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 20) -> str:
+    """A small table for notebooks; of more than `most` rows the first, and how many are left."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows[:most])
+    if len(rows) > most:
+        body += f'<tr><td colspan="{len(head)}">and {len(rows) - most} more</td></tr>'
+    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
+
+
+def as_frame(columns: dict[str, Any]) -> Any:
+    """A pandas frame of the columns, or the columns themselves where pandas is not installed."""
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        return columns
+    return DataFrame(columns)
 
 
 @dataclass(frozen=True)
@@ -34,11 +190,15 @@ class Moments:
     m2: np.ndarray
 
     @classmethod
-    def of(cls, regret: np.ndarray) -> "Moments":
+    def of(cls, regret: np.ndarray, summed: bool = False) -> "Moments":
+        """Of the regret (realizations, periods), or of its sums from the first period on."""
         mean = regret.mean(axis=0, dtype=np.float64)
+        mean = np.cumsum(mean, axis=0) if summed else mean
         m2 = np.zeros_like(mean)
         for i in range(0, len(regret), 16):  # few rows at a time stay in cache
-            m2 += np.square(regret[i : i + 16] - mean).sum(axis=0)
+            rows = regret[i : i + 16]
+            rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
+            m2 += np.square(rows - mean).sum(axis=0)
         return cls(len(regret), mean, m2)
 
     def merge(self, other: "Moments") -> "Moments":

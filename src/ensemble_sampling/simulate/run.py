@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,13 @@ import numpy as np
 
 from .. import checks
 from ..agents import as_agent
-from ..config import as_array, describe
+from ..config import describe, settings
 from ..core import Agent, Environment, Posterior, fact
 from .checkpoint import Checkpoint
 from .execution import (
+    Point,
+    Runner,
+    Stack,
     check_parts,
     chunk_size,
     compiled,
@@ -27,7 +31,7 @@ from .execution import (
 )
 from .loop import Measure
 from .progress import Progress, reported
-from .results import Moments, Result
+from .results import Moments, Result, Window, averages
 
 
 def simulate(
@@ -75,34 +79,36 @@ def simulate(
         "realizations": checks.size("realizations", realizations),
         "seed": checks.size("seed", seed, least=0, below=2**32),  # JAX drops what is above
         "coupled": checks.flag("coupled", coupled),
-        "keep": _kept(keep, periods),
+        "keep": kept_periods(keep, periods),
         "expected": checks.flag("expected", expected),
-        "measure": _measure(measure),
+        "measure": checked_measure(measure),
     }
-    _check(run, check_parts(agent, environment), progress)
+    check_run(run, check_parts(agent, environment), progress)
     size = None if chunk is None else min(checks.size("chunk", chunk), realizations)
-    store = _store(checkpoint, run)
-    size = (store and store.chunk) or size
-    size = size or chunk_size(agent, environment, periods, realizations)
-    if store is not None:
-        store.begin(size)
-    chunks = _Chunks.of(run, size, store)
+    chunks = Chunks.of([(agent, environment)], run, size, checkpoint)
     with reported(progress, label) as report:
-        parts = _all(chunks, report)
-    moments = [Moments(int(part["count"]), part["mean"], part["m2"]) for part in parts]
-    whole = Moments.merged(moments)
+        parts = run_all([chunks], report)
+    (found,) = chunks.found(parts[0])
     return Result(
         label=label,
-        mean=whole.mean,
-        stderr=whole.stderr,
+        mean=found.moments.mean,
+        stderr=found.moments.stderr,
         realizations=realizations,
-        diverged=sum(int(part["diverged"]) for part in parts),
+        diverged=found.diverged,
         seconds=time.perf_counter() - began,
-        regret=np.concatenate([p["regret"] for p in parts]) if run["keep"] is not False else None,
+        regret=found.regret,
+        cumulative_stderr=found.sums.stderr,
+        settings=settings_of(agent, environment, run),
     )
 
 
-def _kept(keep: Any, periods: int) -> bool | list[int]:
+def settings_of(agent: Agent, environment: Environment, run: dict[str, Any]) -> dict[str, str]:
+    """What was simulated in a few words each, by where it is: results are told apart by it."""
+    found = settings(agent, "agent") | settings(environment, "environment")
+    return found | {name: str(run[name]) for name in ("seed", "coupled", "expected")}
+
+
+def kept_periods(keep: Any, periods: int) -> bool | list[int]:
     """Which periods to return of every realization: all, none, or these."""
     if isinstance(keep, bool | np.bool_):
         return bool(keep)
@@ -116,7 +122,7 @@ def _kept(keep: Any, periods: int) -> bool | list[int]:
     return [int(period) for period in chosen]
 
 
-def _measure(measure: Any) -> Any:
+def checked_measure(measure: Any) -> Any:
     if measure is not None and not callable(measure):
         raise TypeError(
             f"measure must be a function of (agent, key, state, event), got {measure!r}"
@@ -124,7 +130,8 @@ def _measure(measure: Any) -> Any:
     return measure
 
 
-def _check(run: dict[str, Any], arms: int, progress: Any) -> None:
+def check_run(run: dict[str, Any], arms: int, progress: Any) -> None:
+    """Refuse what cannot be run before anything is compiled."""
     if run["coupled"] and arms * run["periods"] >= 2**32:
         raise ValueError(
             f"coupled outcomes need arms x periods < 2^32, got {arms} x {run['periods']}"
@@ -135,61 +142,101 @@ def _check(run: dict[str, Any], arms: int, progress: Any) -> None:
         )
 
 
-def _store(checkpoint: Any, run: dict[str, Any]) -> Checkpoint | None:
-    if checkpoint is None:
-        return None
-    precision = str(jnp.result_type(float))
-    return Checkpoint(checkpoint, {**describe(run), "precision": precision})
+class Found(NamedTuple):
+    """What the realizations of one point gave: of the regret, of its sums over time, and itself."""
+
+    moments: Moments
+    sums: Moments
+    diverged: int
+    regret: np.ndarray | None
 
 
 @dataclass(frozen=True)
-class _Chunks:
-    """Realizations in pieces of `size`: run, checked, reduced and saved one by one."""
+class Chunks:
+    """Realizations of points that share a program, in pieces of `size`: run, checked, reduced and
+    saved one by one. A chunk may end one point and begin the next."""
 
     environment: str
+    points: int
     realizations: int
     seed: int
-    kept: Any
+    kept: Callable[[np.ndarray], np.ndarray] | None
     size: int
-    run: Callable[[int], Any]
+    run: Runner
     store: Checkpoint | None
 
     @classmethod
-    def of(cls, run: dict[str, Any], size: int, store: Checkpoint | None) -> "_Chunks":
-        environment, kept = run["environment"], run["keep"]
-        agent, environment = jax.tree.map(as_array, (run["agent"], environment))
+    def of(
+        cls,
+        points: Sequence[Point],
+        run: dict[str, Any],
+        size: int | None,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> "Chunks":
+        """run: what decides the numbers; all of it is described in the checkpoint."""
+        agent, environment = points[0]
+        store = None
+        if checkpoint is not None:
+            described = {**describe(run), "precision": str(jnp.result_type(float))}
+            store = Checkpoint(checkpoint, described)
+        size = (store and store.chunk) or size
+        if size is None:
+            lanes, own = len(points) * run["realizations"], Stack.of(points).bytes
+            size = chunk_size(agent, environment, run["periods"], lanes, own)
+        if store is not None:
+            store.begin(size)
         runner = eager if fact(agent, "host") else compiled
         mode = (run["periods"], run["coupled"], run["expected"], run["measure"])
         return cls(
             type(environment).__name__,
+            len(points),
             run["realizations"],
             run["seed"],
-            slice(None) if kept is True else None if kept is False else kept,
+            _keeper(run["keep"], run.get("windows")),
             size,
-            runner(agent, environment, run["seed"], size, mode),
+            runner(points, run["realizations"], run["seed"], size, mode),
             store,
         )
 
+    @property
+    def lanes(self) -> int:
+        return self.points * self.realizations
+
     def __len__(self) -> int:
-        return -(-self.realizations // self.size)
+        return -(-self.lanes // self.size)
+
+    def pieces(self, number: int) -> list[tuple[int, int, int]]:
+        """(point, first lane, last lane + 1) of each point that a chunk has realizations of."""
+        first, last = number * self.size, min((number + 1) * self.size, self.lanes)
+        each = self.realizations
+        points = range(first // each, (last - 1) // each + 1)
+        return [(p, max(first, p * each), min(last, (p + 1) * each)) for p in points]
 
     def __call__(self, number: int) -> dict[str, Any]:
-        """Run a chunk: count, mean and sum of squared deviations, and what is to be kept."""
-        first, count = number * self.size, min(self.size, self.realizations - number * self.size)
+        """Run a chunk: count, mean and sums of squared deviations, and what is to be kept."""
+        pieces = self.pieces(number)
+        first, last = pieces[0][1], pieces[-1][2]
         with device_turn():
             regret, tally = jax.tree.map(np.asarray, self.run(first))
-        regret, tally = regret[:count], {k: v[:count] for k, v in tally.items()}
-        bad = ~np.isfinite(regret.reshape(count, -1)).all(axis=1) | (tally["nonfinite"] > 0)
+        regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
+        bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():
             raise ValueError(
-                f"{self.environment} gave an outcome or mean reward that is not finite "
-                f"in realization {first + int(np.argmax(bad))} of seed {self.seed}"
+                f"{self.environment} gave an outcome or mean reward that is not finite in "
+                f"realization {(first + int(np.argmax(bad))) % self.realizations} of seed "
+                f"{self.seed}"
             )
-        moments = Moments.of(regret)
-        part = {"count": count, "mean": moments.mean, "m2": moments.m2}
-        part["diverged"] = int(tally["diverged"].sum())
+        spans = [slice(a - first, b - first) for _, a, b in pieces]
+        moments = [Moments.of(regret[span]) for span in spans]
+        part = {
+            "count": np.array([m.count for m in moments]),
+            "mean": np.stack([m.mean for m in moments]),
+            "m2": np.stack([m.m2 for m in moments]),
+            "sums_m2": np.stack([Moments.of(regret[span], summed=True).m2 for span in spans]),
+            "diverged": np.array([int(tally["diverged"][span].sum()) for span in spans]),
+        }
         if self.kept is not None:
-            part["regret"] = regret[:, self.kept]
+            part["regret"] = self.kept(regret)
         if self.store is not None:
             self.store.save(number, part)
         return part
@@ -201,16 +248,58 @@ class _Chunks:
         found = {number: self.store.load(number) for number in range(len(self))}
         return {number: part for number, part in found.items() if part is not None}
 
+    def found(self, parts: Sequence[dict[str, Any]]) -> list[Found]:
+        """What all chunks together say of each point."""
+        moments, sums = ([[] for _ in range(self.points)] for _ in range(2))
+        diverged, kept = [0] * self.points, None
+        for number, part in enumerate(parts):
+            for i, (point, _, _) in enumerate(self.pieces(number)):
+                count, mean = int(part["count"][i]), part["mean"][i]
+                moments[point].append(Moments(count, mean, part["m2"][i]))
+                sums[point].append(Moments(count, np.cumsum(mean, axis=0), part["sums_m2"][i]))
+                diverged[point] += int(part["diverged"][i])
+        if self.kept is not None:
+            regret = np.concatenate([part["regret"] for part in parts])
+            kept = regret.reshape(self.points, self.realizations, *regret.shape[1:])
+        return [
+            Found(
+                Moments.merged(moments[point]),
+                Moments.merged(sums[point]),
+                diverged[point],
+                None if kept is None else kept[point],
+            )
+            for point in range(self.points)
+        ]
 
-def _all(chunks: _Chunks, report: Progress) -> list[dict[str, Any]]:
-    """Every chunk in order, telling how many realizations are done."""
-    parts = chunks.saved()
-    done = sum(int(part["count"]) for part in parts.values())
-    report(done, chunks.realizations)
-    missing = [number for number in range(len(chunks)) if number not in parts]
-    with closing(completed(chunks, missing, threads_at_a_time())) as finished:
-        for number, part in finished:
-            parts[number] = part
-            done += int(part["count"])
-            report(done, chunks.realizations)
-    return [parts[number] for number in range(len(chunks))]
+
+def _keeper(
+    keep: bool | list[int], windows: Sequence[Window] | None
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """What is kept of every realization: averages over windows, all periods, some, or nothing."""
+    if windows is not None:
+        return partial(averages, windows=windows)
+    if isinstance(keep, bool):
+        return (lambda regret: regret) if keep else None
+    return lambda regret: regret[:, keep]
+
+
+def run_all(groups: Sequence[Chunks], report: Progress) -> list[list[dict[str, Any]]]:
+    """Every chunk of every group in order, telling how many realizations are done in all."""
+    parts = [chunks.saved() for chunks in groups]
+    total = sum(chunks.lanes for chunks in groups)
+    done = sum(int(part["count"].sum()) for group in parts for part in group.values())
+    report(done, total)
+    missing = [
+        (g, n) for g, have in enumerate(parts) for n in range(len(groups[g])) if n not in have
+    ]
+
+    def work(item: tuple[int, int]) -> dict[str, Any]:
+        group, number = item
+        return groups[group](number)
+
+    with closing(completed(work, missing, threads_at_a_time())) as finished:
+        for (group, number), part in finished:
+            parts[group][number] = part
+            done += int(part["count"].sum())
+            report(done, total)
+    return [[have[number] for number in sorted(have)] for have in parts]

@@ -1,23 +1,28 @@
 """What a figure is made of, and what a kind of panel has to say: how it is run, drawn, tabulated.
 
-A kind is one module (`curves`, `gaps`, `sizes`, `paths`); `reproduce`, `figures` and `report` know
+A kind is one module (`curves`, `gaps`, `sizes`, `paths`); `running`, `figures` and `report` know
 none of them.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from matplotlib.axes import Axes
-
+from .. import checks
 from ..simulate import Progress
+from ..simulate.results import Window
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Data", "Figure", "Job", "Panel", "Results", "Window"]
 
 Data = Mapping[str, Any]
 """What a panel's results file says."""
 
-Window = tuple[int, int]
-"""The periods first, ..., last - 1, counted from 0."""
+Results = Mapping[str, Data]
+"""Panel name -> what its results file says."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class Job:
 
     `item` is what the entry in the results says about itself, to which `run` adds the numbers.
     Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it takes,
-    which only the order and the time left are made from.
+    which only the order and the time left are made from. `check` fails, with a word on why, where
+    the parts do not fit.
     """
 
     panel: str
@@ -35,12 +41,13 @@ class Job:
     programs: Hashable
     effort: float
     run: Callable[[Path, Progress], dict[str, Any]]
+    check: Callable[[], Any] = lambda: None
 
 
 class Panel(Protocol):
     """One panel of a figure, of whatever kind.
 
-    `realizations` is the published number, `laptop` one that two cores manage, at about `effort`
+    `realizations` is the full number, `laptop` one that two cores manage, at about `effort`
     seconds each. Results are a `header` and, under the name `entries`, an entry for each job.
     Panels of one figure with the same `scale` are drawn on one.
     """
@@ -69,7 +76,7 @@ class Panel(Protocol):
         """What there is to run, in the order of the entries."""
         ...
 
-    def draw(self, ax: Axes, data: Data) -> None:
+    def draw(self, ax: "Axes", data: Data) -> None:
         """The results as a picture."""
         ...
 
@@ -80,10 +87,21 @@ class Panel(Protocol):
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels that the paper shows together, or that are `ours` and not the paper's."""
+    """Panels that are shown together.
+
+    subject: a few words for the table of settings
+    caption: Markdown
+    remark: what the heading says beside the number
+    """
 
     number: int
     subject: str
     caption: str
-    panels: tuple[Panel, ...]
-    ours: bool = False
+    panels: Sequence[Panel]
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        checks.size("number", self.number)
+        object.__setattr__(self, "panels", tuple(self.panels))
+        if not self.panels:
+            raise ValueError(f"figure {self.number} has no panels")

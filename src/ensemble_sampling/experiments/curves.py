@@ -1,43 +1,72 @@
 """Panels of regret per period, one curve for each agent."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
-from matplotlib.axes import Axes
 
+from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment
 from ..simulate import Progress, mean_and_error, numbers, simulate
+from ..simulate.execution import check_parts
+from ..simulate.results import last_tenth
 from ..study import styles
 from ..study.sizing import CONFIDENT
+from . import beside
 from .declare import Data, Job, Window
 from .tables import plain, table, with_error
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 @dataclass(frozen=True)
-class Curves:
-    """One curve for each agent, beside the published ones where there are any.
+class Experiment:
+    """Agents in the same worlds: one curve for each, beside the published ones if there are any.
 
-    `windows` are stretches of periods whose average is kept for every realization, so that agents
-    can be compared pairwise in the same worlds.
+    name: of its file
+    realizations: the full number; `laptop` is for a quick look (default: the same), and `effort`
+        a guess of the seconds that each takes, which only orders the work
+    published: what others found, and in how many realizations (`published_realizations`)
+    kept: windows of periods whose average is kept for every realization, so that agents can be
+        compared pairwise in the same worlds, besides the `whole` run and its `late` tenth
     """
 
     name: str
-    title: str
     environment: Environment
-    agents: tuple[Agent, ...]
+    agents: Sequence[Agent]
     periods: int
     realizations: int
-    laptop: int
-    effort: float
-    published: dict[str, dict[Window, float]] | None = None
+    title: str = ""
+    laptop: int = 0
+    effort: float = 0.01
+    published: beside.Published | None = None
+    published_realizations: int | None = None
+    kept: tuple[Window, ...] = ()
 
     entries: ClassVar[str] = "series"
     scale: ClassVar[str | None] = "regret"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agents, list | tuple) or not self.agents:
+            raise TypeError(f"{self.name!r} needs a list of agents, got {self.agents!r}")
+        for agent in self.agents:
+            checks.part("agent", agent, "init", "act", "update")
+        checks.part("environment", self.environment, "init", "offer", "outcome")
+        checks.size("periods", self.periods)
+        checks.size("realizations", self.realizations, least=2)
+        checks.size("laptop", self.laptop, least=0)
+        for name, value in (
+            ("agents", tuple(self.agents)),
+            ("title", self.title or self.name),
+            ("laptop", self.laptop or self.realizations),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def whole(self) -> Window:
@@ -46,12 +75,11 @@ class Curves:
     @property
     def late(self) -> Window:
         """The last tenth."""
-        return self.periods - self.periods // 10, self.periods
+        return last_tenth(self.periods)
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        published = {w for values in (self.published or {}).values() for w in values}
-        return self.whole, self.late, *sorted(published - {self.whole, self.late})
+        return self.whole, self.late, *(w for w in self.kept if w not in (self.whole, self.late))
 
     @property
     def labels(self) -> list[str]:
@@ -82,6 +110,7 @@ class Curves:
                 lambda checkpoint, progress: self._run(
                     agent, realizations, seed, checkpoint, progress
                 ),
+                lambda: check_parts(agent, self.environment),
             )
 
         return list(map(job, self.agents, self.labels, sizes))
@@ -109,7 +138,7 @@ class Curves:
             "averages": numbers(np.stack(averages)),
         }
 
-    def draw(self, ax: Axes, data: Data) -> None:
+    def draw(self, ax: "Axes", data: Data) -> None:
         width = block(data["periods"])
         middle = 1 + _blocks(np.arange(data["periods"]), width)
         apart = max(1, len(middle) // 8)
@@ -123,11 +152,9 @@ class Curves:
             marks: Any = {"marker": mark, "ms": 4.5, "markevery": (start, apart)}
             label = styles.plain(series["label"])
             ax.plot(middle, mean, color=colour, ls=line, lw=1.2, label=label, **marks)
-            for (first, last), value in (self.published or {}).get(series["label"], {}).items():
-                ax.plot((first + last) / 2, value, mark, mfc="none", mec=colour, ms=9, mew=1.1)
+            beside.draw(ax, (self.published or {}).get(series["label"], {}), mark)
         if self.published:
-            hollow: Any = {"mfc": "none", "mec": "0.3", "ms": 9, "mew": 1.1}
-            ax.plot([], [], "o", ls="", label="published (large)", **hollow)
+            beside.legend(ax)
         ax.set(xlabel="period", ylabel="regret per period", xlim=(0, data["periods"]))
         ax.legend(frameon=False, ncols=2 if len(data["series"]) > 4 else 1)
 
@@ -139,21 +166,21 @@ class Curves:
         ]
         first, last = self.late
         head = (f"{self.name}: regret per period", f"periods {first}-{last}", "all periods")
-        return [table(head, rows), *([self._beside(data)] if self.published else [])]
+        return [table(head, rows), *self._beside(data)]
 
-    def _beside(self, data: Data) -> str:
-        """Published values and ours, for every series and window."""
-        published = self.published or {}
-        shown = sorted({window for values in published.values() for window in values})
-        measured = [self.averages(data, window) for window in shown]
-        rows = []
-        for i, series in enumerate(data["series"]):
-            theirs = published.get(series["label"], {})
-            cells = [f"{theirs[window]:.3f}" if window in theirs else "" for window in shown]
-            rows.append([plain(series["label"]), "published", *cells])
-            ours = [with_error(*mean_and_error(values[i])) for values in measured]
-            rows.append(["", "measured", *ours])
-        return table((self.name, "", *(f"periods {a}-{b}" for a, b in shown)), rows)
+    def _beside(self, data: Data) -> list[str]:
+        """Published values and ours, where there are any."""
+        if not self.published:
+            return []
+        windows = self.kept or (self.late, self.whole)
+        exact = {window: self.averages(data, window) for window in (*windows, self.whole)}
+        known = [
+            {window: mean_and_error(values[i]) for window, values in exact.items()}
+            for i in range(len(data["series"]))
+        ]
+        return beside.tables(
+            self.name, data, self.published, known, windows, self.published_realizations
+        )
 
 
 def _chunk(realizations: int) -> int | None:

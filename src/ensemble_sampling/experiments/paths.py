@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from ..config import describe
 from ..core import ConjugateLearner, Environment
@@ -16,6 +15,9 @@ from ..study.diagnostics import trajectory
 from ..study.sizing import CONFIDENT
 from .declare import Data, Job
 from .tables import plain, table, with_error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Paths:
         found = {name: numbers(getattr(path, name)) for name in names}
         return {"label": path.label, "after": path.periods.tolist(), **found}
 
-    def draw(self, ax: Axes, data: Data) -> None:
+    def draw(self, ax: "Axes", data: Data) -> None:
         for i, path in enumerate(data["paths"]):
             colour, mark, line = styles.style(i)
             period, kl, error = (np.array(path[name]) for name in ("after", "kl", "kl_stderr"))

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from ..simulate import mean_and_error
 from ..study.sizing import CONFIDENT
 from ..study.styles import style
-from .curves import Curves
+from .curves import Experiment
 from .declare import Data, Window
 from .tables import table, with_error
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 @dataclass(frozen=True)
-class Gaps(Curves):
+class Gaps(Experiment):
     """Run as curves are, shown as losses.
 
     `members` are those of all agents but the first; `bound` is what theory says they may lose per
@@ -34,7 +36,7 @@ class Gaps(Curves):
         found = (mean_and_error(values - first) for values in others)
         return np.array([(m, *f) for m, f in zip(self.members, found, strict=True)])
 
-    def draw(self, ax: Axes, data: Data) -> None:
+    def draw(self, ax: "Axes", data: Data) -> None:
         names, least = {self.whole: "all periods", self.late: "the last tenth"}, 1.0
         for i, (window, name) in enumerate(names.items()):
             rows = self.losses(data, window)

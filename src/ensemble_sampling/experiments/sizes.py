@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from ..config import describe
 from ..core import ConjugateLearner, Environment
@@ -15,6 +14,9 @@ from ..study.sizing import EXPLORE, smallest_ensemble
 from ..study.styles import style
 from .declare import Data, Job
 from .tables import table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Sizes:
             "evaluated": [describe(evaluation) for evaluation in found.evaluated],
         }
 
-    def draw(self, ax: Axes, data: Data) -> None:
+    def draw(self, ax: "Axes", data: Data) -> None:
         names = ("arms", "members", "low", "high")
         points = [[point[name] for name in names] for point in data["points"]]
         arms, members, low, high = np.array(points).T

@@ -1,4 +1,4 @@
-"""Run the paper's panels and save their results; an interrupted run goes on where it stopped."""
+"""Run a study's panels and save their results; an interrupted run goes on where it stopped."""
 
 import os
 import platform
@@ -23,33 +23,61 @@ from ..simulate import Progress
 from ..simulate.checkpoint import as_folder
 from ..simulate.execution import completed
 from ..simulate.progress import bars
-from . import FIGURES, PANELS
+from . import report
 from .declare import Job, Panel
+from .study import Study
 
 Say = Callable[[str], None]
 
 
-def select(names: Sequence[str] = ()) -> list[Panel]:
+def select(study: Study, names: Sequence[str] = ()) -> list[Panel]:
     """Panels by name, by figure number, or all of them; the cheapest first."""
     chosen: set[str] = set()
-    by_figure = {str(f.number): [p.name for p in f.panels] for f in FIGURES}
+    panels = study.panels
+    by_figure = {str(f.number): [p.name for p in f.panels] for f in study.figures}
     if isinstance(names, str):
         raise TypeError(f"names must be a list of panels or figures, got {names!r}")
     for name in names or ["all"]:
-        if name not in {*PANELS, *by_figure, "all"}:
-            accepted = ", ".join([*PANELS, *by_figure, "all"])
+        if name not in {*panels, *by_figure, "all"}:
+            accepted = ", ".join([*panels, *by_figure, "all"])
             raise ValueError(f"there is no panel {name!r}; accepted are {accepted}")
-        chosen.update(PANELS if name == "all" else by_figure.get(name, [name]))
-    wanted = [panel for name, panel in PANELS.items() if name in chosen]
+        chosen.update(panels if name == "all" else by_figure.get(name, [name]))
+    wanted = [panel for name, panel in panels.items() if name in chosen]
     return sorted(wanted, key=lambda panel: panel.effort * panel.laptop)
 
 
-def reproduce(
+def run(
+    study: Study,
     names: Sequence[str] = (),
-    scale: str = "laptop",
-    realizations: int | None = None,
+    realizations: int | str = "full",
     seed: int = 0,
-    out: str | os.PathLike[str] = "reproduction",
+    out: str | os.PathLike[str] = "results",
+    *,
+    force: bool = False,
+    progress: bool | None = None,
+    say: Say = print,
+) -> Path:
+    """Run a study's panels as `compute` does, draw its figures and write its report; -> the page.
+
+    Interrupted, the same call goes on where it stopped; what is there is not run again.
+    """
+    if not isinstance(study, Study):
+        raise TypeError(f"study must be an es.Study, got {study!r}")
+
+    def finished(panel: Panel) -> None:
+        report.draw(study, out, panel)
+
+    asked: Any = {"force": force, "progress": progress, "say": say, "finished": finished}
+    compute(study, names, realizations, seed, out, **asked)
+    return report.build(study, out, say)
+
+
+def compute(
+    study: Study,
+    names: Sequence[str] = (),
+    realizations: int | str = "full",
+    seed: int = 0,
+    out: str | os.PathLike[str] = "results",
     *,
     force: bool = False,
     progress: bool | None = None,
@@ -59,8 +87,7 @@ def reproduce(
     """Run panels and save each as `out/<panel>.json`, the cheap ones first.
 
     names: panels ("1a"), figures ("1") or "all".
-    scale: "paper" is the published number of realizations, "laptop" what two cores manage;
-        `realizations` overrides both.
+    realizations: for every panel, or "full" or "laptop" for what each declares.
     force: run panels again whose results are there, from the beginning.
     progress: bars on the terminal, by default where there is one.
     say: told what will be run, of each panel that is done, and of damaged files.
@@ -68,12 +95,18 @@ def reproduce(
     """
     seed = checks.size("seed", seed, least=0, below=2**32)
     force, out = checks.flag("force", force), as_folder("out", out)
-    plans = [_Plan(p, _count(p, scale, realizations), seed, out, say) for p in select(names)]
+    panels = select(study, names)
+    plans = [_Plan(p, _count(p, realizations), seed, out, say) for p in panels]
     todo = {plan.panel.name: plan for plan in plans if force or not plan.complete()}
     say(_intent(list(todo.values()), plans, out))
+    jobs = [job for plan in todo.values() for job in plan.jobs]
+    for job in jobs:
+        try:
+            job.check()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"panel {job.panel}, {job.label}: {error}") from error
     for plan in todo.values():
         plan.begin(afresh=force)
-    jobs = [job for plan in todo.values() for job in plan.jobs]
     turn, stop, done = Lock(), Event(), []
     with bars(progress, whole=sum(job.effort for job in jobs)) as track:
 
@@ -106,12 +139,14 @@ def _unless(stop: Event, progress: Progress, done: int, total: int) -> None:
     progress(done, total)
 
 
-def _count(panel: Panel, scale: str, realizations: int | None) -> int:
-    if scale not in ("laptop", "paper"):
-        raise ValueError(f"scale must be 'laptop' or 'paper', got {scale!r}")
-    if realizations is not None:
-        return checks.size("realizations", realizations, least=2)
-    return panel.laptop if scale == "laptop" else panel.realizations
+def _count(panel: Panel, realizations: int | str) -> int:
+    if realizations == "full":
+        return panel.realizations
+    if realizations == "laptop":
+        return panel.laptop
+    if isinstance(realizations, str):
+        raise ValueError(f"realizations must be a number, 'full' or 'laptop', got {realizations!r}")
+    return checks.size("realizations", realizations, least=2)
 
 
 def _run_all(jobs: list[Job], work: Callable[[Job], None], stop: Event) -> None:

@@ -1,0 +1,333 @@
+"""What a ledger needs of a database, and SQLite as one: a file in a folder, or memory."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..files import sync_folder, write_atomically
+from . import format
+from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
+from .locks import DatabaseLock, FolderLock
+
+BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
+Statements = list[tuple[str, list[Any]]]  # each with its rows
+
+
+class Database(Protocol):
+    """Where the tables of a ledger are. Statements are SQL that all of them know, with `?`.
+
+    name: what to call it in messages.
+    errors: what its methods raise beside `OSError`.
+    """
+
+    name: str
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def open(self) -> None:
+        """To be called once, and `close` also where this fails."""
+        ...
+
+    def opening(self) -> Any:
+        """A context within which nobody else opens or writes it."""
+        ...
+
+    def opened(self) -> None:
+        """It is whole: from now on it has to stay what it is."""
+        ...
+
+    def check(self, consequence: str) -> None:
+        """That it is still what was opened; cheap."""
+        ...
+
+    def empty(self) -> bool: ...
+
+    def altered(self) -> str | None:
+        """A table that is missing or not as the format says."""
+        ...
+
+    def identity(self) -> str:
+        """By what to tell it from a copy; empty where there is nothing to be told."""
+        ...
+
+    def same(self, recorded: str, found: str) -> bool: ...
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> Any: ...
+
+    def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None: ...
+
+    def begin(self, write: bool = True) -> None:
+        """A transaction: nobody else writes meanwhile; or, to read, in which nothing changes."""
+        ...
+
+    def standing(self, write: bool | None) -> Sequence[Any]:
+        """What `format.STANDING` gives, after beginning a transaction unless `write` is None."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None:
+        """Also where there is no transaction."""
+        ...
+
+    def write(self, statements: Statements) -> None:
+        """All of them or none."""
+        ...
+
+    def means_damage(self, error: Exception) -> bool:
+        """Whether it is the contents that are wrong, not the call or the disk."""
+        ...
+
+    def is_undone(self, error: Exception) -> bool:
+        """Whether it is certain that nothing was written, after a commit failed."""
+        ...
+
+    def now(self) -> str:
+        """The time as SQL."""
+        ...
+
+    def store(self, name: str, content: bytes, durable: bool) -> None: ...
+
+    def stored(self, name: str) -> bytes | None: ...
+
+    def version(self, name: str) -> Any: ...
+
+    def discard(self, name: str) -> None: ...
+
+    def where(self, name: str) -> str:
+        """What to call stored bytes in messages."""
+        ...
+
+    def backup(self, path: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Sqlite:
+    """A file in a folder; or memory, for None."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+
+    def __init__(self, folder: Path | None, write: bool = True, shared: bool = False):
+        self.folder, self.name = folder, "memory" if folder is None else str(folder)
+        self._path = None if folder is None else folder.absolute() / NAME
+        self._write, self._shared = write, shared
+        self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
+        self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
+        self._folder_lock = self._database_lock = None
+        self.connection = sqlite3.connect(":memory:", **OPTIONS)
+
+    def open(self) -> None:
+        if self._path is None:
+            return
+        if not self._write:
+            self.connection = reader(self._path)
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder_lock = FolderLock(self._path.parent, self._shared)
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        if self._path is None or self._folder_lock is None:
+            yield
+            return
+        self._turn()
+        try:
+            self._connect(self._path)
+            yield
+        finally:
+            self._let_go()
+
+    def _connect(self, path: Path) -> None:
+        self.connection = db = sqlite3.connect(path, **OPTIONS)
+        mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
+        if mode == "wal":
+            kind = DatabaseLock.shared if self._shared else DatabaseLock
+            self._database_lock = kind(path)
+        elif self._shared:
+            raise OSError("it cannot be shared on this file system, which has no shared memory")
+
+    def opened(self) -> None:
+        if self._path is not None and self._write:
+            log = f"{self._path}-wal"
+            files = [str(self._path), log] if os.path.exists(log) else [str(self._path)]
+            stats = [(path, os.stat(path)) for path in files]
+            self._files = [(path, stat.st_dev, stat.st_ino) for path, stat in stats]
+            sync_folder(self._path.parent.parent)  # where the folder may be new
+
+    def check(self, consequence: str) -> None:
+        for path, device, inode in self._files:
+            try:
+                now = os.stat(path)
+                same = now.st_ino == inode and now.st_dev == device
+            except OSError:
+                same = False
+            if not same:
+                raise OSError(
+                    f"{path} was moved, removed or replaced while it was open: {consequence}; "
+                    "put it back if it can be found, and open the bandit again"
+                )
+
+    def empty(self) -> bool:
+        return not self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def altered(self) -> str | None:
+        known = "SELECT name, sql FROM {} WHERE type = 'table'"
+        found = dict(self.connection.execute(known.format("sqlite_master")))
+        found |= dict(self.connection.execute(known.format("sqlite_temp_master")))
+        wrong = (table for table, sql in format.SCHEMA.items() if found.get(table) != sql)
+        return next(wrong, None)
+
+    def identity(self) -> str:
+        return "" if self._path is None else identity(self._path)
+
+    def same(self, recorded: str, found: str) -> bool:
+        return same_file(recorded, found)
+
+    def into_memory(self) -> None:
+        """Go on with a copy, which may be changed."""
+        copy = sqlite3.connect(":memory:", **OPTIONS)
+        self.connection.backup(copy)
+        self.connection.close()
+        self.connection = copy
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(query, values)
+
+    def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
+        self.connection.executemany(query, rows)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def begin(self, write: bool = True) -> None:
+        if self.connection.in_transaction:  # of a call that was interrupted
+            self.rollback()
+        if not write:
+            self.connection.execute("BEGIN")
+            return
+        self._turn()
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def standing(self, write: bool | None) -> Sequence[Any]:
+        if write is not None:
+            self.begin(write)
+        return self.connection.execute(format.STANDING).fetchone()
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT")
+        self._let_go()
+
+    def rollback(self) -> None:
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        finally:
+            self._let_go()
+
+    def _turn(self) -> None:
+        if self._shared and self._folder_lock is not None:
+            self._folder_lock.begin()
+
+    def _let_go(self) -> None:
+        if self._shared and self._folder_lock is not None:
+            self._folder_lock.end()
+
+    def write(self, statements: Statements) -> None:
+        if len(statements) == 1 and len(statements[0][1]) == 1 and not self._shared:
+            statement, rows = statements[0]
+            self.connection.execute(statement, rows[0])  # one row is a transaction by itself
+            return
+        with transaction(self):
+            for statement, rows in statements:
+                self.connection.executemany(statement, rows)
+
+    def means_damage(self, error: Exception) -> bool:
+        unreadable = isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode")
+        return unreadable or type(error) is sqlite3.DatabaseError
+
+    def is_undone(self, error: Exception) -> bool:
+        """It failed before the page that makes the others count."""
+        return getattr(error, "sqlite_errorname", "").startswith(BEFORE_THE_END)
+
+    def now(self) -> str:
+        return repr(time.time())
+
+    def store(self, name: str, content: bytes, durable: bool) -> None:
+        if self.folder is None:
+            self._blobs[name] = (self._blobs.get(name, (0, b""))[0] + 1, content)
+        else:
+            write_atomically(self.folder / name, lambda file: file.write(content), durable)
+
+    def stored(self, name: str) -> bytes | None:
+        if self.folder is None:
+            return self._blobs.get(name, (0, None))[1]
+        with suppress(FileNotFoundError):
+            return (self.folder / name).read_bytes()
+
+    def version(self, name: str) -> Any:
+        if self.folder is None:
+            return self._blobs.get(name, (None,))[0]
+        with suppress(FileNotFoundError):
+            stat = os.stat(self.folder / name)
+            return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+    def discard(self, name: str) -> None:
+        self._blobs.pop(name, None)
+        if self.folder is not None:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def where(self, name: str) -> str:
+        return name if self.folder is None else str(self.folder / name)
+
+    def backup(self, path: Path) -> None:
+        if self._path is None or not self._write:
+            write_backup(self.connection.backup, path)
+            return
+        source = reader(self._path)  # of its own: decisions can go on meanwhile
+        try:
+            write_backup(source.backup, path)
+        finally:
+            source.close()
+
+    def close(self) -> None:
+        if self._files:
+            with suppress(sqlite3.Error, OSError), transaction(self):
+                format.record_counts(self)
+        if self._database_lock is not None:
+            self._database_lock.release()
+        self.connection.close()
+        if self._database_lock is not None:
+            self._database_lock.close()
+        if self._folder_lock is not None:
+            self._folder_lock.release()
+
+
+@contextmanager
+def transaction(db: Database) -> Iterator[None]:
+    """All or nothing: an error rolls back."""
+    try:
+        db.begin()
+        yield
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
+
+
+def database(place: Any, write: bool, shared: bool) -> Database:
+    """The one at a place: None is memory."""
+    return Sqlite(place, write, shared)

@@ -1,0 +1,238 @@
+"""How a bandit has been doing lately, by queries whose cost does not grow with its history."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from .decisions import Values
+from .ledger import Decided, Ledger
+from .offered import Offered
+
+LATEST = 10_000  # decisions that are looked at
+BYTES = 2**24  # of their rows; where there are more, votes are those of every so many-th
+NAMED = 8  # actions whose shares are told; what is missing of 1 are the others'
+SHOWN = 25  # actions of one decision: those most likely to be chosen
+CONFIDENCE = 0.95
+FEW, SHORT = 5, 1.0  # decisions, by and large, and seconds that a part has at least
+
+LATE = f"number > (SELECT max(number) FROM decisions) - {LATEST}"
+MADE = (
+    "SELECT d.number, d.time, d.chosen, d.action, {reward}, "
+    "CASE WHEN d.number - d.number / {every} * {every} = 0 THEN d.probabilities END "
+    "FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number{revised} "
+    f"WHERE d.{LATE} ORDER BY d.number"
+)
+REVISED = (
+    " LEFT JOIN revisions AS r ON r.decision = d.number "
+    "AND r.nth = (SELECT max(nth) FROM revisions WHERE decision = d.number)"
+)
+PLAIN = {"reward": "o.sequence, o.reward", "revised": ""}
+CURRENT = {
+    "reward": "o.sequence, CASE WHEN r.number IS NULL THEN o.reward ELSE r.reward END",
+    "revised": REVISED,
+}
+ARRIVED = (
+    "SELECT sequence, time FROM outcomes "
+    f"WHERE sequence > (SELECT max(sequence) FROM outcomes) - {LATEST} ORDER BY sequence"
+)
+SIZE = "SELECT length(features) + length(probabilities) FROM decisions ORDER BY number DESC LIMIT 1"
+IMPORTS = "SELECT first, count FROM imports WHERE first + count > {}"
+
+
+def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
+    """The last decisions in equal parts of the time since the first of them, oldest first: so many
+    parts, or fewer where there is little to tell.
+
+    time: of its end.
+    decisions, outcomes: made in it, and how many of these have an outcome by now.
+    reward, stderr, low, high: of these, with a 95% interval.
+    agreement: how likely two members are to choose alike; exploration: how often something else
+        was chosen than what had the best chance.
+    pending: outcomes waited for at its end.
+    actions: shares of those chosen most often by and large, the same ones in every part.
+    What is not known is None.
+    """
+    if not isinstance(buckets, int) or not 1 <= buckets <= 1000:
+        raise ValueError(f"buckets must be a number from 1 to 1000, got {buckets!r}")
+    revised = bool(ledger.ask_all("SELECT number FROM revisions LIMIT 1"))
+    size = ledger.ask_all(SIZE)
+    if not size:
+        return []
+    every = 1 + LATEST * size[0][0] // BYTES
+    made = ledger.ask_all(MADE.format(every=every, **(CURRENT if revised else PLAIN)))
+    first, times = made[0][0], np.array([row[1] for row in made])
+    arrived = ledger.ask_all(ARRIVED)
+    begin, end = times.min(), max([times.max(), *(at for _, at in arrived)])
+    parts = max(1, min(buckets, len(made) // FEW, int((end - begin) / SHORT)))
+    ends = np.linspace(begin, end, parts + 1)[1:]
+    part = np.minimum(np.searchsorted(ends, times), len(ends) - 1)
+    count = np.bincount(part, minlength=len(ends))
+    agreement, exploration = _votes(ledger, made, part, len(ends))
+    rewards = _rewards(part, [row[5] for row in made], len(ends))
+    outcomes = np.bincount(part[[row[4] is not None for row in made]], minlength=len(ends))
+    pending = _pending(first + np.cumsum(count), ends, arrived)
+    names = {key: _name(*key) for key in {(row[3], row[2]) for row in made}}
+    shares = _shares(part, [names[row[3], row[2]] for row in made], count)
+    return [
+        {
+            "time": float(ends[n]),
+            "decisions": int(count[n]),
+            "outcomes": int(outcomes[n]),
+            **rewards[n],
+            "agreement": agreement[n],
+            "exploration": exploration[n],
+            "pending": pending[n],
+            "actions": shares[n],
+        }
+        for n in range(len(ends))
+    ]
+
+
+def _name(action: str | None, chosen: int) -> str:
+    """What to call an action that is recorded as JSON, or by its place alone."""
+    name = chosen if action is None else json.loads(action)
+    return name if isinstance(name, str) else json.dumps(name)
+
+
+def _rewards(part: np.ndarray, rewards: Sequence[float | None], parts: int) -> list[dict[str, Any]]:
+    known = np.array([reward is not None for reward in rewards])
+    part, worth = part[known], np.array([reward for reward in rewards if reward is not None])
+    clicks = bool(np.isin(worth, (0, 1)).all())
+    order = np.argsort(part, kind="stable")
+    groups = np.split(worth[order], np.searchsorted(part[order], np.arange(1, parts)))
+    return [_interval(group, clicks) for group in groups]
+
+
+def _interval(rewards: np.ndarray, clicks: bool) -> dict[str, Any]:
+    """A mean and where it may be: by Student's t, for zeros and ones by Wilson (1927), who does
+    not take a few zeros in a row for certainty."""
+    n = len(rewards)
+    if n == 0:
+        return {"reward": None, "stderr": None, "low": None, "high": None}
+    mean = float(rewards.mean())
+    stderr = float(rewards.std(ddof=1)) / math.sqrt(n) if n > 1 else None
+    low = high = None
+    if clicks:
+        z = float(ndtri((1 + CONFIDENCE) / 2))
+        middle = mean + z * z / (2 * n)
+        reach = z * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
+        low, high = (middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n)
+    elif stderr is not None:
+        reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * stderr
+        low, high = mean - reach, mean + reach
+    return {"reward": mean, "stderr": stderr, "low": low, "high": high}
+
+
+def _votes(
+    ledger: Ledger, made: Sequence[Any], part: np.ndarray, parts: int
+) -> tuple[list[Any], list[Any]]:
+    """Agreement and exploration in every part, by what choices were drawn from."""
+    first = made[0][0]
+    foreign = np.zeros(len(made), bool)
+    for start, count in ledger.ask_all(IMPORTS.format(first)):
+        foreign[max(0, start - first) : max(0, start + count - first)] = True
+    by_length: dict[int, list[int]] = {}
+    for n, row in enumerate(made):
+        if row[6] is not None and not foreign[n]:
+            by_length.setdefault(len(row[6]), []).append(n)
+    total = np.zeros((parts, 3))
+    for rows in by_length.values():
+        blobs = b"".join([made[n][6] for n in rows])
+        shares = np.frombuffer(blobs, ledger.dtype).reshape(len(rows), -1)
+        mine = shares[np.arange(len(rows)), [made[n][2] for n in rows]]
+        seen = (np.ones(len(rows)), (shares**2).sum(axis=1), mine < shares.max(axis=1))
+        np.add.at(total, part[rows], np.stack(seen, axis=1))
+    count, alike, other = total.T
+    known = np.maximum(count, 1)
+    return (
+        [float(a) if n else None for n, a in zip(count, alike / known, strict=True)],
+        [float(o) if n else None for n, o in zip(count, other / known, strict=True)],
+    )
+
+
+def _pending(made: np.ndarray, ends: np.ndarray, arrived: Sequence[Any]) -> list[int | None]:
+    """How many outcomes were waited for at the end of each part; None where so many came since
+    that it would take longer to count them."""
+    if not arrived:
+        return made.tolist()
+    times, before = np.sort([at for _, at in arrived]), arrived[0][0] - 1
+    come = before + np.searchsorted(times, ends, side="right")
+    known = (ends >= times[0]) | (before == 0)
+    return [max(0, int(m - c)) if k else None for m, c, k in zip(made, come, known, strict=True)]
+
+
+def _shares(part: np.ndarray, names: Sequence[str], count: np.ndarray) -> list[dict[str, float]]:
+    kinds, which, often = np.unique(
+        np.array(names, object), return_inverse=True, return_counts=True
+    )
+    most = sorted(range(len(kinds)), key=lambda kind: (-often[kind], kinds[kind]))[:NAMED]
+    table = np.zeros((len(kinds), len(count)))
+    np.add.at(table, (which, part), 1.0)
+    table /= np.maximum(count, 1)
+    return [
+        {kinds[kind]: float(table[kind, n]) for kind in most} if count[n] else {}
+        for n in range(len(count))
+    ]
+
+
+def recent(
+    ledger: Ledger, count: int = 20, value: Callable[[Offered], Values | None] | None = None
+) -> list[dict[str, Any]]:
+    """The last decisions, newest first, and why they were made.
+
+    `value` says what actions are worth by what is known now: a ledger holds what members voted for,
+    not what they thought.
+    """
+    if not isinstance(count, int) or not 1 <= count <= 1000:
+        raise ValueError(f"count must be a number from 1 to 1000, got {count!r}")
+    last = ledger.decisions
+    rows = list(ledger.between(max(0, last - count), last))
+    return [_explained(row, ledger.decision_id(row.number), value) for row in reversed(rows)]
+
+
+def _explained(
+    row: Decided, id: str, value: Callable[[Offered], Values | None] | None
+) -> dict[str, Any]:
+    offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
+    free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)
+    order = sorted(free.tolist(), key=lambda k: (k != row.chosen, -shares[k]))[:SHOWN]
+    order.sort(key=lambda k: (-shares[k], k))
+    found = None if value is None or offer is None else value(offer)
+    return {
+        "id": id,
+        "time": row.time,
+        "action": row.chosen if row.action is None else row.action,
+        "probability": row.probability,
+        "explored": bool(len(shares) and shares[row.chosen] < shares.max()),
+        "outcome": row.outcome,
+        "reward": row.reward,
+        "expired": row.expired,
+        "foreign": row.foreign,
+        "offered": len(free),
+        "actions": [
+            {
+                "name": _called(row, k),
+                "chosen": k == row.chosen,
+                "probability": float(shares[k]),
+                "mean": None if found is None else _number(found.mean[k]),
+                "spread": None if found is None else _number(found.spread[k]),
+            }
+            for k in order
+        ],
+    }
+
+
+def _called(row: Decided, k: int) -> Any:
+    """The name of an action, or its place where it has none."""
+    if row.offer is not None and row.offer.names is not None:
+        return row.offer.names[k]
+    return row.action if k == row.chosen and row.action is not None else k
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no other numbers."""
+    return float(value) if math.isfinite(value) else None

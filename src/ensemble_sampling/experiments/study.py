@@ -1,0 +1,75 @@
+"""A study: figures made of panels, and what is claimed of their results."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .claims import Claim
+from .declare import Figure, Panel
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What `es.run` and `ensemble-sampling run` take: a value, which runs nothing by itself.
+
+    content: figures, or panels, each of which is then a figure of its own; a panel's name names
+        its files
+    about: Markdown under the title
+    notes: Markdown at the end of the report
+    more: further sections of the report, from what else lies in the folder of results
+    """
+
+    title: str
+    content: Sequence[Figure | Panel]
+    claims: Sequence[Claim] = ()
+    about: str = ""
+    notes: str = ""
+    more: Callable[[Path], list[str]] = lambda folder: []
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        return tuple(_as_figure(i, given) for i, given in enumerate(self.content, 1))
+
+    def _check(self) -> None:
+        if not isinstance(self.title, str) or not self.title.strip():
+            raise ValueError(f"a study needs a title, got {self.title!r}")
+        for name in ("content", "claims"):
+            if not isinstance(getattr(self, name), list | tuple):
+                raise TypeError(f"{name} must be a list, got {getattr(self, name)!r}")
+        if not self.content:
+            raise ValueError(f"the study {self.title!r} has no content: give it an es.Experiment")
+        names = [panel.name for figure in self.figures for panel in figure.panels]
+        numbers = [figure.number for figure in self.figures]
+        for what, given in (("panels", names), ("figures", [*map(str, numbers)])):
+            if twice := sorted({one for one in given if given.count(one) > 1}):
+                raise ValueError(f"two {what} of a study are called {', '.join(twice)}")
+        for name in names:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise ValueError(
+                    "the name of a panel names its file: letters, digits, '-', '_' and '.', "
+                    f"got {name!r}"
+                )
+            if name == "all" or name in map(str, numbers):
+                raise ValueError(f"a panel cannot be called {name!r}, which means others")
+        for claim in self.claims:
+            if not isinstance(claim, Claim):
+                raise TypeError(f"claims must be of es.Claim, got {claim!r}")
+
+    @property
+    def panels(self) -> dict[str, Panel]:
+        """By name, in the order of the figures."""
+        return {panel.name: panel for figure in self.figures for panel in figure.panels}
+
+
+def _as_figure(number: int, given: Figure | Panel) -> Figure:
+    if isinstance(given, Figure):
+        return given
+    if not all(hasattr(given, part) for part in ("name", "title", "jobs", "draw", "tables")):
+        raise TypeError(f"a study is made of es.Experiment and other panels, got {given!r}")
+    return Figure(number, given.title, "", (given,))

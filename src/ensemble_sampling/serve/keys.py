@@ -1,0 +1,212 @@
+"""API keys: made, listed and revoked in a service's place, and looked up by those who serve it.
+
+A key is 256 random bits. Its SHA-256 is kept, never the key. Slow hashes protect what people
+choose, because that can be guessed; nobody can try 2^256 keys, however fast the hash.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .places import Place
+
+SCOPES = ("decide", "learn", "read", "admin")
+PREFIX = "es_"
+FILE = "service.sqlite"
+TABLE = (
+    "keys (id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL, bandit TEXT, "
+    "note TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION, "
+    "revoked DOUBLE PRECISION)"
+)
+COLUMNS = "id, hash, scopes, bandit, note, created, expires, revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of a key.
+
+    bandit: the only one it is for, or None. `admin` may do everything.
+    """
+
+    id: str
+    hash: str
+    scopes: frozenset[str]
+    bandit: str | None
+    note: str
+    created: float
+    expires: float | None = None
+    revoked: float | None = None
+
+    def allows(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def state(self, now: float) -> str:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and now >= self.expires else "valid"
+
+
+def hashed(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class Keys:
+    """The keys of a place, in its file `service.sqlite` or in PostgreSQL."""
+
+    def __init__(self, place: Place):
+        self._place = place
+        self._mutex = threading.Lock()
+        self._connection: Any = None  # to PostgreSQL
+
+    def create(
+        self,
+        scopes: Iterable[str],
+        bandit: str | None = None,
+        note: str = "",
+        days: float | None = None,
+    ) -> tuple[str, Key]:
+        """A new key, to be shown once, and what is known of it."""
+        given = tuple(dict.fromkeys(scopes))
+        wrong = [scope for scope in given if scope not in SCOPES]
+        if wrong or not given:
+            got = ", ".join(map(repr, wrong)) or "none"
+            raise ValueError(f"scopes are {', '.join(SCOPES)}; got {got}")
+        if days is not None and not 0 < days < 1e6:
+            raise ValueError(f"a key expires after more than 0 days, got {days}")
+        if bandit is not None:
+            self._place.where(bandit)  # says what is wrong with the name
+        secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
+        expires = None if days is None else now + 86400 * days
+        key = Key(
+            secrets.token_hex(4), hashed(secret), frozenset(given), bandit, note, now, expires
+        )
+        row = (key.id, key.hash, " ".join(given), bandit, note, now, expires)
+        self._run(
+            "INSERT INTO keys (id, hash, scopes, bandit, note, created, expires) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            row,
+            make=True,
+        )
+        return secret, key
+
+    def all(self) -> list[Key]:
+        """All that were ever made, oldest first; none where there is nothing yet."""
+        rows = self._run(f"SELECT {COLUMNS} FROM keys ORDER BY created, id")
+        return [Key(row[0], row[1], frozenset(row[2].split()), *row[3:]) for row in rows]
+
+    def revoke(self, id: str) -> bool:
+        """False if it was revoked already."""
+        known = {key.id: key for key in self.all()}
+        if id not in known:
+            raise ValueError(f"there is no key {id!r}; `keys list` shows those there are")
+        if known[id].revoked is not None:
+            return False
+        self._run("UPDATE keys SET revoked = ? WHERE id = ?", (time.time(), id))
+        return True
+
+    def _run(self, query: str, values: Sequence[Any] = (), make: bool = False) -> list[Any]:
+        if self._place.folder is None:
+            return self._postgres(query, values, make)
+        path = self._place.folder / FILE
+        if not path.exists():
+            if not make:
+                return []
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # hashes, but nobody else's
+        return _sqlite(path, query, values, make)
+
+    def _postgres(self, query: str, values: Sequence[Any], make: bool) -> list[Any]:
+        import psycopg
+
+        query = query.replace("?", "%s").replace(" keys ", " ensemble_sampling.keys ")
+        query = query.replace(" keys(", " ensemble_sampling.keys(")
+        with self._mutex:
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._connection = psycopg.connect(
+                        self._place.url, autocommit=True, connect_timeout=2
+                    )
+                if make:
+                    self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
+                    self._connection.execute(
+                        f"CREATE TABLE IF NOT EXISTS ensemble_sampling.{TABLE}"
+                    )
+                found = self._connection.execute(query, values)
+                return found.fetchall() if found.description else []
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+                return []  # there is no key yet
+            except psycopg.Error as error:
+                self._drop()
+                raise OSError(f"the database of the keys does not answer: {error}") from error
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        with self._mutex:
+            self._drop()
+
+
+def _sqlite(path: Path, query: str, values: Sequence[Any], make: bool) -> list[Any]:
+    try:
+        with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as database:
+            if make:
+                database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
+            elif not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys'").fetchone():
+                return []
+            return database.execute(query, values).fetchall()
+    except sqlite3.Error as error:
+        raise OSError(f"cannot use the keys in {path}: {error}") from error
+
+
+class Ring:
+    """The keys as a serving process has them, read anew every half second by `refresh`."""
+
+    def __init__(self, keys: Keys):
+        self.keys = keys
+        self._by_hash: dict[str, Key] = {}
+        self.empty = True
+
+    def refresh(self) -> None:
+        self._by_hash = {key.hash: key for key in self.keys.all()}
+        # A revoked key still says that this place is not open to everybody.
+        self.empty = not self._by_hash
+
+    def find(self, secret: str) -> Key | None:
+        """The key, if it is one and neither revoked nor expired."""
+        digest = hashed(secret)
+        key = self._by_hash.get(digest)
+        if key is None or not hmac.compare_digest(key.hash, digest):
+            return None
+        return key if key.state(time.time()) == "valid" else None
+
+
+def table(keys: Sequence[Key]) -> str:
+    """Keys for people: everything but the keys."""
+    if not keys:
+        return "no keys"
+    now = time.time()
+    rows = [("id", "state", "scopes", "bandit", "created", "expires", "note")]
+    for key in keys:
+        until = "never" if key.expires is None else _day(key.expires)
+        scopes = ",".join(scope for scope in SCOPES if scope in key.scopes)
+        about = (key.bandit or "all", _day(key.created), until, key.note)
+        rows.append((key.id, key.state(now), scopes, *about))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))

@@ -1,0 +1,138 @@
+"""How much one request, and one key, may ask for."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from .. import checks
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class TooLarge(Exception):
+    """More than one request may ask for: 413."""
+
+
+class TooSlow(Exception):
+    """A body that does not arrive: 408."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is refused.
+
+    body: bytes of a request's body.
+    actions: on offer in one decision.
+    features: said of one action, or of a context.
+    decisions: or outcomes, in one request.
+    rate: requests per second of one key, in bursts of as many; 0 is no limit. It is shared out
+        among the processes of a service.
+    patience: seconds for the headers of a request, and for its body.
+    """
+
+    body: int = 1_000_000
+    actions: int = 1_000
+    features: int = 1_000
+    decisions: int = 1_000
+    rate: float = 5_000.0
+    patience: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("body", "actions", "features", "decisions"):
+            checks.size(name, getattr(self, name))
+        checks.scalar("rate", self.rate, low=0.0)
+        checks.scalar("patience", self.patience, low=0.0)
+
+    def count(self, what: str, number: int) -> None:
+        """`what` is the name of a limit."""
+        most = getattr(self, what)
+        if number > most:
+            raise TooLarge(f"{number} {what}; at most {most} are accepted")
+
+    def offer(self, actions: Any, context: Any) -> None:
+        """Refuse too many actions, and too much said of one."""
+        described = list(actions.values()) if isinstance(actions, dict) else actions or ()
+        self.count("actions", len(described))
+        for one in (*described, context):
+            if isinstance(one, dict | list):
+                self.count("features", _size(one))
+
+
+def _size(described: Any) -> int:
+    """How much is said, whatever is nested in it."""
+    total = len(described)
+    for value in described.values() if type(described) is dict else described:
+        if type(value) is dict or type(value) is list:
+            total += _size(value)
+    return total
+
+
+async def read_body(headers: list[tuple[bytes, bytes]], receive: Receive, limits: Limits) -> bytes:
+    """The body, if it is small enough: its length is looked at before it is read, and while."""
+    for name, value in headers:
+        if name == b"content-length":
+            told = int(value) if value.isdigit() and len(value) < 20 else math.inf
+            if told > limits.body:
+                raise TooLarge(f"a body of {told} bytes; at most {limits.body} are accepted")
+    try:
+        async with asyncio.timeout(limits.patience):
+            message = await receive()
+            if not message.get("more_body", False):  # nearly always
+                body = message.get("body", b"")
+                if len(body) > limits.body:
+                    raise TooLarge(f"a body over {limits.body} bytes, which are accepted")
+                return body
+            parts, total = [], 0
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise TooSlow("the client went away")
+                parts.append(message.get("body", b""))
+                total += len(parts[-1])
+                if total > limits.body:
+                    raise TooLarge(f"a body over {limits.body} bytes, which are accepted")
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+                message = await receive()
+    except TimeoutError as error:
+        raise TooSlow(f"the body did not arrive within {limits.patience:g} s") from error
+
+
+class Bucket:
+    """Tokens that come back at a rate; a request takes one."""
+
+    __slots__ = ("at", "burst", "rate", "tokens")
+
+    def __init__(self, rate: float):
+        self.rate = rate
+        self.burst = max(1.0, rate)
+        self.tokens, self.at = self.burst, monotonic()
+
+    def take(self) -> float:
+        """0.0 if there was one, or the seconds until there is."""
+        now = monotonic()
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
+        self.at = now
+        if self.tokens >= 1.0:
+            self.tokens -= 1.0
+            return 0.0
+        return (1.0 - self.tokens) / self.rate
+
+
+class Rates:
+    """A bucket for every key, in one of `processes` that serve together."""
+
+    def __init__(self, rate: float, processes: int = 1):
+        self._rate = rate / processes
+        self._buckets: dict[str, Bucket] = {}
+
+    def wait(self, key: str) -> float:
+        """0.0 if a request may go on, or the seconds after which it may come again."""
+        if not self._rate:
+            return 0.0
+        bucket = self._buckets.get(key)
+        if bucket is None:  # one per key that exists: they cannot become many
+            bucket = self._buckets[key] = Bucket(self._rate)
+        return bucket.take()

@@ -1,0 +1,269 @@
+"""What is said over HTTP: bodies and answers as typed values, and how they are read."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from .engine import Refused
+
+T = TypeVar("T")
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
+Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f\x7f]+$")]
+Slot = Annotated[str, Meta(max_length=256, pattern=r"^[^/\x00-\x1f\x7f]*$")]
+Id = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=520,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="Of a decision, or its event, or event/slot.",
+    ),
+]
+Described = Annotated[
+    dict[str, Any] | list[Any] | str | float | None,
+    Meta(description="An action or a context: an object, text, or a row of numbers."),
+]
+Actions = dict[str, Described] | list[Described]
+Available = dict[str, bool] | list[str | bool | float]
+Outcome = float | list[float]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    """What a caller sends: a field that is not known is a mistake, and said to be one."""
+
+
+class Offer(Body):
+    """What may be chosen."""
+
+    actions: Actions | None = None
+    context: Described = None
+    available: Available | None = None
+
+
+class Decide(Offer):
+    """One decision to be made. An `event` asked for again gets the same answer."""
+
+    event: Word | None = None
+    slot: Slot = ""
+    deferred: bool = False
+
+
+class DecideMany(Body):
+    """Several decisions, all of them made or none."""
+
+    decisions: list[Decide]
+
+
+class DecideBody(Decide):
+    """Either of the two."""
+
+    decisions: list[Decide] | None = None
+
+
+class Observe(Body):
+    """What came of a decision. A `ref` names it where outcomes add up, so that the same told
+    twice counts once."""
+
+    id: Id
+    outcome: Outcome
+    ref: Word | None = None
+
+
+class ObserveMany(Body):
+    """Several outcomes, all of them recorded or none."""
+
+    outcomes: list[Observe]
+
+
+class ObserveBody(Body):
+    """Either of the two."""
+
+    id: Id | None = None
+    outcome: Outcome | None = None
+    ref: Word | None = None
+    outcomes: list[Observe] | None = None
+
+
+class Correct(Body):
+    """The outcome of a decision turned out to be another."""
+
+    id: Id
+    outcome: Outcome
+
+
+class Add(Body):
+    """More came of a decision; the same `ref` told twice counts once."""
+
+    id: Id
+    amount: Outcome
+    ref: Word | None = None
+
+
+class Expire(Body):
+    """Assume `outcome` for decisions older than so many seconds whose own never came."""
+
+    older_than: Seconds
+    outcome: Outcome
+
+
+class Create(Body):
+    """A bandit to be begun: with the names of its actions, where there is a fixed set of them."""
+
+    actions: Annotated[list[str], Meta(min_length=1)] | None = None
+    floor: Share | None = None
+
+
+class Configure(Body):
+    """How a bandit is served."""
+
+    wait: Seconds | None = None
+    default: float = 0.0
+    aggregation: Literal["first", "sum"] = "first"
+    mode: Literal["online", "apprentice"] = "online"
+    floor: Share = 0.0
+
+
+class Shadow(Body):
+    """A candidate that is to watch."""
+
+    name: Word
+
+
+class Evaluate(Body):
+    """Candidates to be judged on the log; None: all there are."""
+
+    candidates: list[Word] | None = None
+    baseline: Word = "logged"
+
+
+class Error(Struct):
+    """What is wrong with a request."""
+
+    code: Literal[
+        "invalid",
+        "unknown",
+        "conflict",
+        "unavailable",
+        "unauthorized",
+        "forbidden",
+        "too_large",
+        "too_many",
+        "failed",
+    ]
+    message: str
+
+
+class Failure(Struct):
+    """The body of every answer that is not a success."""
+
+    error: Error
+
+
+class Made(Struct):
+    """A decision, on disk: what was chosen, and how likely each action was."""
+
+    id: str
+    event: str | None
+    slot: str
+    index: int
+    action: str | int | float | bool
+    probability: float
+    actions: list[str | int | float | bool] | None
+    probabilities: list[float]
+    mean: list[float | None] | None
+    spread: list[float | None] | None
+    time: float
+    again: bool
+
+
+class MadeMany(Struct):
+    decisions: list[Made]
+
+
+class New(Struct):
+    """Whether it was not known before; a list where several were told."""
+
+    new: bool | list[bool]
+
+
+class Changed(Struct):
+    changed: bool
+
+
+class Expired(Struct):
+    expired: int
+
+
+class Predicted(Struct):
+    """What a decision would be made of."""
+
+    actions: list[str | int | float | bool] | None
+    probabilities: list[float]
+    mean: list[float | None] | None
+    spread: list[float | None] | None
+
+
+class Page(Struct):
+    """Part of a log as columns; `next` is the first decision after it, None at the end."""
+
+    first: int
+    count: int
+    next: int | None
+    columns: dict[str, list[Any]]
+
+
+class Bandits(Struct):
+    bandits: list[str]
+
+
+class Bandit(Struct):
+    name: str
+    settings: Configure
+    candidates: list[str]
+
+
+class Shadows(Struct):
+    candidates: list[str]
+    shadows: list[dict[str, Any]]
+
+
+class Judged(Struct):
+    """What every candidate would have earned: the columns of a table, and it as text."""
+
+    columns: dict[str, list[Any]]
+    text: str
+
+
+class Health(Struct):
+    status: Literal["ok", "starting"]
+
+
+def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """The value of a body; `Refused` says where it is wrong."""
+    if not body:
+        raise Refused("invalid", "the body is empty; expected JSON")
+    try:
+        return decoder.decode(body)
+    except RecursionError as error:
+        raise Refused("invalid", "the body is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise Refused("invalid", f"the body is not UTF-8: {error}") from error
+    except msgspec.ValidationError as error:
+        raise Refused("invalid", f"the body is not as expected: {error}") from error
+    except (msgspec.DecodeError, ValueError) as error:  # a number of thousands of digits
+        raise Refused("invalid", f"the body is not JSON: {error}") from error
+
+
+def plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy as JSON has them; what is not a number becomes null."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot be said in JSON: {type(value).__name__}")
+
+
+encoded = msgspec.json.Encoder(enc_hook=plain).encode

@@ -1,0 +1,102 @@
+"""One request of a Personalizer client: what it is about, its body, and what is wrong with it."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine import Engine, Refused
+from ..limits import Limits
+from ..messages import decoded, encoded
+
+T = TypeVar("T")
+
+LONGEST = 256  # letters of an id
+HIGH_LEVEL = {400: "BadRequest", 404: "ResourceNotFound"}  # all that v1.0 has, but for the server's
+PLACE = re.compile(r"`\$\.?([^`]*)`$")  # where in a body msgspec found a mistake
+IGNORED = "x-ensemble-sampling-ignored"  # says why a reward was accepted but not learned
+
+
+class Problem(Exception):
+    """An answer that is not a success, by the codes that Personalizer has."""
+
+    def __init__(self, status: int, code: str, message: str, target: str | None = None):
+        super().__init__(message)
+        self.status, self.code, self.target = status, code, target
+
+    @classmethod
+    def of(cls, refused: Refused, code: str) -> "Problem":
+        """What the engine says; `code` is that of the operation's bad requests."""
+        if refused.kind == "unavailable":
+            return cls(503, "OperationNotAllowed", str(refused))
+        if refused.kind == "unknown":
+            return cls(404, "ResourceNotFound", str(refused))
+        return cls(400, code, str(refused))
+
+    def response(self, version: str) -> Response:
+        """v1.0 has three codes alone, and says the rest as an inner error."""
+        high = HIGH_LEVEL.get(self.status) or ("InternalServerError" if self.status >= 500 else "")
+        old = version == "v1.0" and high not in ("", self.code)
+        error = {
+            "code": high if old else self.code,
+            "message": str(self),
+            "target": self.target,
+            "details": [],
+            "innerError": {"code": self.code} if old else None,
+        }
+        headers = {"retry-after": "1"} if self.status == 503 else {}
+        return answer({"error": error}, self.status, headers)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operation is given.
+
+    version: as the path has it; "" is the one without, api-version=2022-09-01-preview.
+    id: of an event or an evaluation, where the path names one.
+    code: for what is wrong with the request.
+    shared: by all requests to this process.
+    """
+
+    request: Request
+    engine: Engine
+    limits: Limits
+    version: str
+    id: str
+    code: str
+    shared: dict[str, Any]
+
+    async def body(self, decoder: "msgspec.json.Decoder[T]") -> T:
+        try:
+            return decoded(await self.request.body(), decoder)
+        except Refused as refused:
+            where = PLACE.search(str(refused))
+            raise self.wrong(str(refused), where[1] if where else None) from refused
+
+    def wrong(self, message: str, target: str | None = None) -> Problem:
+        return Problem(400, self.code, message, target)
+
+    @property
+    def event(self) -> str:
+        """The event of the path, as the engine knows it."""
+        return key_of(self.id, self)
+
+
+def key_of(id: str, call: Call, target: str = "eventId") -> str:
+    """The id of an event or a slot as the engine takes it, where a slash parts the two."""
+    if not 0 < len(id) <= LONGEST or not id.isprintable():
+        shown = "none" if not id else f"{len(id)} letters" if len(id) > LONGEST else repr(id)
+        raise call.wrong(f"an id has 1 to {LONGEST} printable letters, got {shown}", target)
+    return id.replace("%", "%25").replace("/", "%2F")
+
+
+def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(encoded(body), status, headers, media_type="application/json")
+
+
+def nothing(ignored: str = "") -> Response:
+    """204; a reward or an activation that comes to nothing says so in a header."""
+    return Response(status_code=204, headers={IGNORED: ignored} if ignored else None)

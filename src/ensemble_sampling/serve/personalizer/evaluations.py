@@ -1,0 +1,311 @@
+"""Offline evaluations: what other policies would have earned, from the log of the bandit."""
+
+import asyncio
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from ...evaluate.evaluation import evaluate
+from ...evaluate.log import Log
+from ...evaluate.results import Comparison, Evaluation
+from ...evaluate.sources import EXPORTED
+from ..engine import Engine
+from ..messages import encoded
+from .calls import LONGEST, Call, Problem, answer, nothing
+from .settings import Policy, moment, promote
+
+KEPT = "personalizer/evaluation/"
+CHUNK = 200  # decisions read together
+MOST = 1 << 29  # bytes of features in one evaluation
+PATIENCE = 3600.0  # seconds after which an evaluation that did not end has been lost
+BASELINE, RANDOM, ONLINE = "Baseline", "Random", "Online"
+OLD = {"Succeeded": "completed", "Running": "pending", "Failed": "failed", "Timeout": "timeout"}
+
+
+class Contract(Struct, rename="camel"):
+    name: Annotated[str, Meta(min_length=1, max_length=LONGEST)]
+    start_time: datetime
+    end_time: datetime
+    policies: Annotated[list[Policy], Meta(max_length=10)] | None = None
+    enable_offline_experimentation: bool | None = None
+    enable_policy_optimization: bool | None = None
+
+
+class Reference(Struct, rename="camel"):
+    evaluation_id: str
+    policy_name: str
+
+
+class Found(Struct):
+    """What one policy would have earned."""
+
+    name: str
+    source: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    weighted: float | None = None  # by inverse propensities
+    normalised: float | None = None  # the same, self-normalised
+    refused: str = ""
+
+
+class Job(Struct):
+    """An evaluation, as it is kept with the ledger."""
+
+    id: str
+    name: str
+    start: float
+    end: float
+    created: float
+    status: str = "Running"
+    decisions: int = 0
+    found: list[Found] = []
+    optimal: str | None = None
+    description: str = ""
+
+
+CONTRACT, REFERENCE = msgspec.json.Decoder(Contract), msgspec.json.Decoder(Reference)
+JOB = msgspec.json.Decoder(Job)
+
+
+async def create(call: Call) -> Response:
+    """It runs in a thread of this process, one at a time, and is kept with the ledger."""
+    body, engine = await call.body(CONTRACT), call.engine
+    start, end = _seconds(body.start_time), _seconds(body.end_time)
+    if start > end:
+        code = "InvalidDateTimesInEvaluationContract"
+        raise Problem(400, code, "endTime must not be before startTime", "endTime")
+    custom = [policy.name for policy in body.policies or ()]
+    if len({*custom}) < len(custom):
+        raise Problem(400, "DuplicateCustomPolicyNames", "policies must have names of their own")
+    known = await asyncio.to_thread(engine.candidates)
+    if unknown := [name for name in custom if name not in known]:
+        names = ", ".join(map(repr, known)) or "none"
+        raise call.wrong(f"there are no candidates {unknown}; there are: {names}", "policies")
+    more = body.enable_offline_experimentation or body.enable_policy_optimization
+    sources = dict.fromkeys(known, "OfflineExperimentation") if more else {}
+    sources |= dict.fromkeys(custom, "Custom")
+    job = Job(call.id or str(uuid.uuid4()), body.name, start, end, time.time())
+    if await asyncio.to_thread(_kept, engine, job.id):
+        raise Problem(400, "EvaluationAlreadyExists", f"there is an evaluation {job.id!r} already")
+    await asyncio.to_thread(_keep, engine, job)
+    running = call.shared.setdefault("running", set())
+    task = asyncio.create_task(_run(call, job, sources))
+    running.add(task)
+    task.add_done_callback(running.discard)
+    if not call.version:
+        return answer(_summary(job))
+    where = f"{call.request.url.path}/{job.id}"
+    return answer(_whole(job, call.version), 201, {"location": where})
+
+
+def _seconds(when: datetime) -> float:
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+async def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
+    turn = call.shared.setdefault("turn", asyncio.Lock())
+    async with turn:
+        await asyncio.to_thread(_judge, call.engine, job, sources)
+
+
+def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
+    try:
+        columns = logged(engine, job.start, job.end)
+        candidates = {name: engine.candidate(name) for name in sources}
+        judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
+        _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
+    except Exception as error:  # whatever it is, who asked is told
+        job.status, job.description = "Failed", f"{type(error).__name__}: {error}"
+    if _kept(engine, job.id):  # or it was deleted meanwhile
+        _keep(engine, job)
+
+
+def logged(engine: Engine, start: float, end: float) -> dict[str, list[Any]]:
+    """The decisions of a time as `Log.of` takes them."""
+    found: dict[str, list[Any]] = {name: [] for name in EXPORTED}
+    size = 0
+    for at in range(0, engine.summary()["decisions"], CHUNK):
+        part = engine.log(at, CHUNK)
+        rows = [n for n, when in enumerate(part["time"]) if start <= when <= end]
+        offers = part["offer"]
+        for n in rows:
+            if offers[n] is not None:
+                offers[n] = np.asarray(offers[n], np.float32)  # a tenth of the lists' size
+                size += offers[n].nbytes
+        if size > MOST:
+            raise ValueError(f"the features take more than {MOST >> 20} MiB: choose a shorter time")
+        for name in EXPORTED:
+            found[name] += [part[name][n] for n in rows]
+    if not found["index"]:
+        raise ValueError("no logs exist in this time")
+    return found
+
+
+def _first(offer: Any) -> np.ndarray:
+    """What an application would have shown by itself: the first action that could be chosen."""
+    chances = np.zeros(len(offer.available))
+    chances[int(np.argmax(np.asarray(offer.available)))] = 1.0
+    return chances
+
+
+def _any(offer: Any) -> np.ndarray:
+    on = np.asarray(offer.available, float)
+    return on / on.sum()
+
+
+def _tell(job: Job, judged: Comparison, sources: dict[str, str]) -> None:
+    earned = next(iter(judged.evaluations.values()))
+    mean = earned.earned
+    job.decisions = earned.decisions
+    online = Found(ONLINE, ONLINE, mean.value, mean.low, mean.high, mean.value, mean.value)
+    job.found = [online, *(_found(judged[name], source) for name, source in sources.items())]
+    values = {one.name: one.value for one in job.found if one.value is not None}
+    job.optimal = max(values, key=lambda name: values[name])
+    job.status = "Succeeded"
+
+
+def _found(one: Evaluation, source: str) -> Found:
+    if one.refused is not None:
+        return Found(one.policy, source, refused=one.refused)
+    best, ips, snips = one.best, one["inverse propensity"], one["self-normalised"]
+    return Found(one.policy, source, best.value, best.low, best.high, ips.value, snips.value)
+
+
+def _keep(engine: Engine, job: Job) -> None:
+    engine.keep(f"{KEPT}{job.id}", encoded(job))
+
+
+def _kept(engine: Engine, id: str) -> Job | None:
+    content = engine.kept(f"{KEPT}{id}").get(f"{KEPT}{id}")
+    return None if content is None else _read(content)
+
+
+def _read(content: bytes) -> Job:
+    job = JOB.decode(content)
+    if job.status == "Running" and time.time() - job.created > PATIENCE:
+        job.status, job.description = "Timeout", "the process that ran it did not finish it"
+    return job
+
+
+async def _known(call: Call) -> Job:
+    job = await asyncio.to_thread(_kept, call.engine, call.id)
+    if job is None:
+        raise Problem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
+    return job
+
+
+async def get(call: Call) -> Response:
+    job = await _known(call)
+    return answer(_whole(job, call.version) if call.version else _content(job))
+
+
+async def delete(call: Call) -> Response:
+    await asyncio.to_thread(call.engine.keep, f"{KEPT}{call.id}", None)
+    return nothing()
+
+
+async def every(call: Call) -> Response:
+    found = await asyncio.to_thread(call.engine.kept, KEPT)
+    jobs = sorted(map(_read, found.values()), key=lambda job: -job.created)
+    if call.version:
+        return answer([_whole(job, call.version) for job in jobs])
+    query = call.request.query_params
+    skip, top = (_count(call, name) for name in ("skip", "top"))
+    if "auto" in query.get("filter", "").lower():  # all were asked for by somebody
+        jobs = []
+    jobs = jobs[skip or 0 :][: len(jobs) if top is None else top]
+    return answer({"value": [_summary(job) for job in jobs]})
+
+
+def _count(call: Call, name: str) -> int | None:
+    given = call.request.query_params.get(name)
+    if given is not None and not (given.isdecimal() and len(given) < 12):
+        raise call.wrong(f"{name} must be a number, got {given!r}", name)
+    return None if given is None else int(given)
+
+
+async def apply(call: Call) -> Response:
+    """Put a candidate in charge that was evaluated."""
+    body = await call.body(REFERENCE)
+    job = await asyncio.to_thread(_kept, call.engine, body.evaluation_id)
+    if job is None:
+        message = f"there is no evaluation {body.evaluation_id!r}"
+        raise Problem(404, "EvaluationNotFound", message, "evaluationId")
+    if job.status != "Succeeded":
+        raise call.wrong("the evaluation must be completed", "evaluationId")
+    known = {one.name for one in job.found if one.source not in (BASELINE, RANDOM)}
+    if body.policy_name not in known:
+        message = f"the evaluation has no policy {body.policy_name!r} that could take charge"
+        raise Problem(404, "LearningSettingsNotFound", message, "policyName")
+    if body.policy_name != ONLINE:
+        await asyncio.to_thread(promote, call.engine, body.policy_name)
+    return nothing()
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    """What lists say of an evaluation."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "startTime": moment(job.start),
+        "endTime": moment(job.end),
+        "creationTime": moment(job.created),
+        "status": job.status,
+        "evaluationType": "Manual",
+    }
+
+
+def _content(job: Job) -> dict[str, Any]:
+    """As api-version=2022-09-01-preview has it; over the whole time, in one part."""
+    results = [
+        {
+            "name": one.name,
+            "arguments": one.refused,
+            "policySource": one.source,
+            "summary": {"expectedReward": one.value, "confidenceInterval": [one.low, one.high]},
+            "timeseries": {"data": []},
+        }
+        for one in job.found
+    ]
+    span = {"startTime": moment(job.start), "endTime": moment(job.end)}
+    content = {**span, "value": results} if results else None
+    about = {"description": job.description, "optimalPolicy": job.optimal, "content": content}
+    return _summary(job) | about
+
+
+def _whole(job: Job, version: str) -> dict[str, Any]:
+    """As v1.0 and v1.1 have it."""
+    results = [
+        {
+            "name": one.name,
+            "arguments": one.refused,
+            "policySource": one.source,
+            "summary": [],
+            "totalSummary": _total(job, one),
+        }
+        for one in job.found
+    ]
+    about = {"policyResults": results, "optimalPolicy": job.optimal, "featureImportance": []}
+    return _summary(job) | {"status": OLD[job.status], "jobId": job.id} | about
+
+
+def _total(job: Job, one: Found) -> dict[str, Any]:
+    if one.value is None or one.weighted is None or one.high is None or one.low is None:
+        return {}
+    earned = one.weighted * job.decisions
+    return {
+        "timeStamp": moment(job.end),
+        "ipsEstimatorNumerator": earned,
+        "ipsEstimatorDenominator": job.decisions,
+        "snipsEstimatorDenominator": earned / one.normalised if one.normalised else job.decisions,
+        "aggregateTimeWindow": "PT0S",
+        "confidenceInterval": (one.high - one.low) / 2,
+        "averageReward": one.value,
+    }

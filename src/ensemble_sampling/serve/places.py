@@ -1,0 +1,89 @@
+"""Where a service keeps its bandits: a folder with a ledger each, or schemas of PostgreSQL."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..decide.copies import NAME as LEDGER
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+DEFAULT = "default"
+SCHEMA = "bandit_"
+
+
+@dataclass(frozen=True)
+class Place:
+    """`folder` or, for PostgreSQL, None and its `url`."""
+
+    folder: Path | None
+    url: str = ""
+
+    @classmethod
+    def of(cls, given: "str | os.PathLike[str]") -> "Place":
+        text = os.fspath(given)
+        if not text:
+            raise ValueError("expected a folder or a URL postgresql://..., got nothing")
+        if text.startswith(("postgresql://", "postgres://")):
+            if "#" in text:
+                raise ValueError("the URL of a service names no bandit: leave out what follows #")
+            return cls(None, text)
+        if "://" in text:
+            scheme = text.split("://")[0]
+            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}://...")
+        return cls(Path(text))
+
+    @property
+    def alone(self) -> bool:
+        """Whether the folder is itself a ledger's, and the only one served."""
+        return self.folder is not None and (self.folder / LEDGER).exists()
+
+    def where(self, name: str) -> Path | str:
+        """The ledger of a bandit."""
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                "a bandit's name has up to 40 lower-case letters, digits, - and _, and begins "
+                f"with a letter or digit; got {name!r}"
+            )
+        if self.folder is None:
+            return f"{self.url}#{name}"
+        if not self.alone:
+            return self.folder / name
+        if name != DEFAULT:
+            raise ValueError(f"{self.folder} is the folder of one bandit, served as {DEFAULT!r}")
+        return self.folder
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a bandit."""
+        if self.folder is None or not NAME.fullmatch(name):
+            return name in self.names()
+        return name in self.names() if self.alone else (self.folder / name / LEDGER).exists()
+
+    def names(self) -> list[str]:
+        """The bandits there are; `default` comes first where there is one."""
+        if self.folder is None:
+            found = self._schemas()
+        elif self.alone:
+            found = [DEFAULT]
+        elif self.folder.is_dir():
+            found = [each.parent.name for each in self.folder.glob(f"*/{LEDGER}")]
+        else:
+            found = []
+        return sorted((n for n in found if NAME.fullmatch(n)), key=lambda n: (n != DEFAULT, n))
+
+    def _schemas(self) -> list[str]:
+        import psycopg
+
+        query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s)"
+        try:
+            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
+                rows = connection.execute(query, (SCHEMA,)).fetchall()
+        except psycopg.Error as error:
+            raise OSError(f"the database does not answer: {error}") from error
+        return [name.removeprefix(SCHEMA) for (name,) in rows]
+
+    def __str__(self) -> str:
+        """Without the password that a URL may have."""
+        if self.folder is not None:
+            return str(self.folder)
+        return re.sub(r"//[^@/]*@", "//...@", self.url)

@@ -1,0 +1,222 @@
+"""Runs a service: binds its socket, and serves in this process or in workers under a supervisor."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .. import checks
+from . import supervisor
+from .app import build
+from .doors import is_local
+from .keys import Keys
+from .limits import Limits
+from .places import Place
+from .service import Service
+
+KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
+CONNECTIONS = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that `serve` is told; `socket`, `process`, `counters` and `alive` are told to workers."""
+
+    place: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    bandits: list[str] = field(default_factory=list)
+    agents: str | None = None
+    role: str = "both"
+    limits: Limits = field(default_factory=Limits)
+    access_log: bool = False
+    socket: int = -1
+    process: int = 0
+    counters: int | None = None
+    alive: int | None = None
+
+    @classmethod
+    def read(cls, text: str) -> "Options":
+        given = json.loads(text)
+        return cls(**{**given, "limits": Limits(**given["limits"])})
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens; connections that nobody reads from are dropped in time."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+        listening.bind(address)
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listening.set_inheritable(True)
+    return listening
+
+
+def serve(options: Options) -> int:
+    """Serve until told to end; the exit status. With several workers it does not return: the
+    supervisor takes this process's place, without what was imported here."""
+    checks.size("workers", options.workers, below=1000)
+    place, local = Place.of(options.place), is_local(options.host)
+    keyed = bool(Keys(place).all())
+    if not keyed and not local:
+        raise ValueError(
+            f"without keys only this machine is served, and {options.host} is open to others: make "
+            f"a key first, `ensemble-sampling keys create {place} --scope decide --scope learn`"
+        )
+    if options.agents is not None and not Path(options.agents).is_file():
+        raise FileNotFoundError(f"there is no file {options.agents} with agents")
+    listening = bind(options.host, options.port)
+    port = listening.getsockname()[1]
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    print(f"listening on http://{shown}:{port}")
+    print(f"dashboard at http://{shown}:{port}/dashboard")
+    print(
+        f"keys: {'asked for' if keyed else 'none yet, open to this machine alone'}; make one with "
+        f"`ensemble-sampling keys create {place} --scope decide --scope learn`",
+        flush=True,
+    )
+    options = Options(**{**vars(options), "socket": listening.fileno()})
+    if options.workers == 1:
+        return work(options, listening)
+    os.environ[supervisor.OPTIONS] = json.dumps(asdict(options))
+    command = [sys.executable, "-P", supervisor.__file__]
+    os.execv(sys.executable, command)
+
+
+def work(options: Options, listening: socket.socket) -> int:
+    """Serve in this process."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    if options.access_log:
+        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+    try:
+        service = Service(
+            options.place,
+            bandits=options.bandits,
+            agents=options.agents,
+            role=options.role,
+            limits=options.limits,
+            local=is_local(options.host),
+            processes=options.workers,
+        )
+        app = build(service, (options.counters, options.process, options.workers))
+    except ValueError as error:
+        _say(f"error: {error}")
+        return supervisor.REFUSED
+    config = uvicorn.Config(
+        app,
+        http=Patient,
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        log_config=None,
+        access_log=options.access_log,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=20,
+        limit_concurrency=CONNECTIONS,
+    )
+    server = Server(config)
+    service.when_broken = server.end
+    if options.alive is not None:
+        threading.Thread(target=_orphaned, args=(options.alive,), daemon=True).start()
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(server.serve([listening]))
+    if service.broken is not None:
+        _say(f"error: {service.broken}")
+        return supervisor.REFUSED if isinstance(service.broken, ValueError | TypeError) else 1
+    return 0
+
+
+class Server(uvicorn.Server):
+    """A server that ends, when it is told to, with the status of success."""
+
+    def end(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Patient(HttpToolsProtocol):
+    """Drops connections on which the headers of a request do not arrive in time; its body is
+    waited for in `limits`."""
+
+    patience = Limits().patience
+    _late: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect()
+
+    def on_headers_complete(self) -> None:
+        self._expected()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expected()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self.patience, self._drop)
+
+    def _expected(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _drop(self) -> None:
+        self._late = None
+        self.transport.abort()
+
+
+def _orphaned(alive: int) -> None:
+    """End with the supervisor, also if that is killed."""
+    os.read(alive, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    told = Options.read(os.environ.pop(supervisor.OPTIONS))
+    if told.alive is not None:
+        os.set_inheritable(told.alive, False)
+    sys.exit(work(told, socket.socket(fileno=told.socket)))

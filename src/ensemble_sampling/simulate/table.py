@@ -1,0 +1,243 @@
+"""What a sweep found: a table with the settings as columns, and questions it can be asked."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import checks
+from ..config import as_text
+from .results import (
+    Estimate,
+    Result,
+    Window,
+    as_frame,
+    averages,
+    checked_window,
+    html_table,
+    last_tenth,
+    pm,
+)
+from .selection import least
+
+Span = Window | Literal["final", "cumulative"]
+"""Which regret: per period over a window or over the last tenth, or summed over all periods."""
+
+
+@dataclass(frozen=True, repr=False)
+class Best:
+    """The point with the least regret, and what that is worth after looking at all of them.
+
+    low, high: an interval for its regret that allows for its having been chosen, see `Sweep.best`
+    contenders: the points of which the truly best is one, by their numbers
+    """
+
+    point: int
+    settings: Mapping[str, Any]
+    regret: float
+    low: float
+    high: float
+    confidence: float
+    contenders: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        others = len(self.contenders) - 1
+        beside = f", {others} other{'s' * (others != 1)} may be best" if others else ", alone"
+        return (
+            f"Best({_words(self.settings)}: regret {self.regret:.4g}, {self.confidence:.0%} "
+            f"interval {self.low:.4g} to {self.high:.4g}{beside})"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """Regret at every point, in the same worlds.
+
+    settings, results: of each point, in the order in which they were given
+    programs: how many were compiled
+    windows, averages: the windows whose averages were kept, and these (points, realizations,
+        windows); None where the results have the regret of every period
+    """
+
+    settings: tuple[Mapping[str, Any], ...]
+    results: tuple[Result, ...]
+    seconds: float
+    programs: int
+    windows: tuple[Window, ...] | None = None
+    averages: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, point: int) -> Result:
+        return self.results[point]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is varied."""
+        return tuple(self.settings[0])
+
+    @property
+    def periods(self) -> int:
+        return self.results[0].periods
+
+    @property
+    def realizations(self) -> int:
+        return self.results[0].realizations
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one setting, one for each point."""
+        if name not in self.names:
+            raise ValueError(f"there is no setting {name!r}; there are {', '.join(self.names)}")
+        return [setting[name] for setting in self.settings]
+
+    def regret(self, window: Span = "final") -> np.ndarray:
+        """The regret of every point and realization: (points, realizations).
+
+        window: "final" for the average over the last tenth of the periods, "cumulative" for the sum
+            over all of them, or (first, last) for the average over these, counted from 0, the last
+            not included.
+        """
+        first, last = self.span(window)
+        scale = last - first if isinstance(window, str) and window == "cumulative" else 1
+        if self.averages is not None and self.windows is not None:
+            if (first, last) not in self.windows:
+                kept = ", ".join(map(str, self.windows))
+                raise ValueError(f"the window {(first, last)} was not kept; there are {kept}")
+            return scale * self.averages[:, :, self.windows.index((first, last))]
+        every = [result.regret for result in self.results]
+        found = [averages(r, [(first, last)])[:, 0] for r in every if r is not None]
+        return scale * np.stack(found)
+
+    def span(self, window: Span) -> Window:
+        """The periods that a window stands for."""
+        if isinstance(window, str):
+            if window not in ("final", "cumulative"):
+                raise ValueError(
+                    f"window must be 'final', 'cumulative' or (first, last), got {window!r}"
+                )
+            return last_tenth(self.periods) if window == "final" else (0, self.periods)
+        return checked_window(window, self.periods)
+
+    def estimate(self, window: Span = "final") -> Estimate:
+        """The mean regret of every point and its standard error: (points,) each."""
+        return _estimate(self.regret(window))
+
+    def differences(
+        self, baseline: int | Mapping[str, Any] = 0, window: Span = "final"
+    ) -> Estimate:
+        """The regret of every point minus the baseline's, in the same worlds: (points,) each.
+
+        baseline: the number of a point, or settings that only one point has
+        """
+        regret = self.regret(window)
+        return _estimate(regret - regret[self.find(baseline)])
+
+    def find(self, point: int | Mapping[str, Any]) -> int:
+        """The number of the one point with these settings."""
+        if not isinstance(point, Mapping):
+            return checks.size("a point", point, least=0, below=len(self))
+        for name in point:
+            self.column(name)
+        wanted = {name: as_text(value) for name, value in point.items()}
+        found = [
+            at
+            for at, setting in enumerate(self.settings)
+            if all(as_text(setting[name]) == text for name, text in wanted.items())
+        ]
+        if len(found) != 1:
+            raise ValueError(f"{_words(point)} must be one point, and is {len(found)} of them")
+        return found[0]
+
+    def best(self, window: Span = "final", confidence: float = 0.95) -> Best:
+        """The point with the least regret, with an interval that is honest about the choice.
+
+        The interval is one that holds for all points at once (their largest |t|, given how they go
+        up and down together over the same worlds), and so for the chosen one. `contenders` are the
+        points that paired comparisons cannot tell from the best, of which the truly best is one
+        with the same confidence.
+        """
+        checks.scalar("confidence", confidence, low=0.5, high=0.9999)
+        found = least(self.regret(window), confidence)
+        return Best(
+            found.row,
+            self.settings[found.row],
+            found.mean,
+            found.low,
+            found.high,
+            confidence,
+            found.contenders,
+        )
+
+    def frame(
+        self, baseline: int | Mapping[str, Any] | None = None, windows: Iterable[Window] = ()
+    ) -> Any:
+        """A table, one row per point: a pandas frame, or a dictionary where pandas is missing.
+
+        Columns are the settings, final and cumulative regret and that of the windows given, each
+        with its standard error, and with a `baseline` the final regret's differences to it.
+        """
+        columns: dict[str, Any] = {name: _values(self.column(name)) for name in self.names}
+        spans: dict[str, Any] = {"final": "final", "cumulative": "cumulative"}
+        spans |= {f"regret {first}-{last}": (first, last) for first, last in windows}
+        for name, span in spans.items():
+            columns[name], columns[f"{name}_stderr"] = self.estimate(span)
+        if baseline is not None:
+            columns["difference"], columns["difference_stderr"] = self.differences(baseline)
+        columns["diverged"] = np.array([result.diverged for result in self.results])
+        return as_frame(columns)
+
+    def plot(
+        self, x: str | None = None, color: str | None = None, window: Span = "final", **options: Any
+    ) -> Any:
+        """A figure of the regret against the setting `x`, a curve for every value of `color`.
+
+        Where other settings vary as well, every combination of them is a curve. Without `x`, regret
+        over time is drawn, a curve for every point; further options are those of `es.plot`.
+        """
+        from .plots import plot, plot_against
+
+        if x is None:
+            if color is not None:
+                raise ValueError("color needs x, the setting on the axis")
+            return plot(self.results, **options)
+        return plot_against(self, x, color, window, **options)
+
+    def __repr__(self) -> str:
+        counts = {name: len({*map(as_text, self.column(name))}) for name in self.names}
+        varied = ", ".join(f"{count} {name}" for name, count in counts.items())
+        return (
+            f"Sweep({len(self)} points: {varied}; {self.periods:,} periods, "
+            f"{self.realizations:,} realizations each, {self.programs} "
+            f"program{'s' * (self.programs != 1)}, {self.seconds:.3g} s)"
+        )
+
+    def _repr_html_(self) -> str:
+        final, whole = self.estimate("final"), self.estimate("cumulative")
+        rows = [
+            [*map(as_text, setting.values()), pm(*f), pm(*w)]
+            for setting, f, w in zip(
+                self.settings, zip(*final, strict=True), zip(*whole, strict=True), strict=True
+            )
+        ]
+        return html_table([*self.names, "final regret", "cumulative"], rows)
+
+
+def _estimate(values: np.ndarray) -> Estimate:
+    """Over realizations (points, realizations)."""
+    error = values.std(axis=1, ddof=1) / values.shape[1] ** 0.5
+    return Estimate(values.mean(axis=1), error)
+
+
+def _values(column: Sequence[Any]) -> np.ndarray:
+    """Numbers, flags and words as they are, anything else by what is written for it."""
+    plain = all(isinstance(value, bool | int | float | str | np.generic) for value in column)
+    return np.array(column if plain else [as_text(value) for value in column])
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={as_text(value)}" for name, value in settings.items())

@@ -1,0 +1,63 @@
+"""A service on a free port, in a thread of the test's own process."""
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import uvicorn
+
+from ensemble_sampling.serve.app import build
+from ensemble_sampling.serve.run import Patient, Server, bind
+from ensemble_sampling.serve.service import Service
+
+
+@contextmanager
+def running(place, http=Patient, **options):
+    """(url, service), once it decides."""
+    service = Service(place, **options)
+    listening = bind("127.0.0.1", 0)
+    config = uvicorn.Config(
+        build(service), http=http, ws="none", lifespan="on", log_config=None, server_header=False
+    )
+    server = Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    try:
+        ready(url, lambda: thread.is_alive())
+        yield url, service
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def ready(url, alive=lambda: True, seconds=60.0):
+    """Wait until a service decides."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and alive():
+        try:
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"the service at {url} did not start")
+
+
+def raw(url, sent, wait=5.0):
+    """What comes back on a connection for bytes, until it is closed or nothing comes."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=wait) as connection:
+        connection.sendall(sent)
+        found = b""
+        try:
+            while part := connection.recv(65536):
+                found += part
+        except TimeoutError:
+            return found + b" (still open)"
+        except ConnectionResetError:
+            pass
+    return found

@@ -1,0 +1,318 @@
+"""The dashboard as a person sees it: in Chromium, over a service in a process of its own."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+import ensemble_sampling as es
+from ensemble_sampling.serve.keys import Keys
+from ensemble_sampling.serve.places import Place
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+HOSTILE = "<img src=x onerror=alert(1)>"
+DRINKS = ["tea", "coffee", "chai", "mocha", "latte", "cocoa", "juice", "soda", "water", HOSTILE]
+
+
+def simulated(folder: Path, decisions: int) -> None:
+    """A bandit with two shadows whose last ten outcomes have not come."""
+    rng, prices = np.random.default_rng(0), np.linspace(-1, 1, len(DRINKS))
+    with es.Bandit.open(folder, floor=0.5) as bandit:
+        for n in range(decisions):
+            offer = {name: {"drink": name} for name in DRINKS}
+            made = bandit.choose(offer, context={"warm": n % 2})
+            if n == 5:
+                learner = es.Linear(dim=len(bandit.log()["features"][0]))
+                bandit.shadow("few members", es.EnsembleSampling(learner, members=3))
+                bandit.shadow(HOSTILE, es.Greedy(learner))
+            if n < decisions - 10:
+                worth = prices[made.index] * (1 if n % 2 else -1)
+                bandit.learn(made.id, float(rng.random() < 0.5 + 0.4 * worth))
+
+
+@contextmanager
+def served(folder: Path):
+    """The address of a service over a folder, and its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", str(folder)]
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("w") as out:
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=out, stderr=out)
+    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 90
+    try:
+        while True:
+            try:
+                if httpx.get(f"{url}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the service did not start:\n{log.read_text()}")
+            time.sleep(0.2)
+        yield url, process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    place = tmp_path_factory.mktemp("place")
+    simulated(place / "default", 150)
+    with es.Bandit.open(place / "quiet"):
+        pass
+    with served(place) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    assert Path(CHROMIUM).exists(), f"there is no {CHROMIUM}: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium):
+    """Opens pages, each in a browser that remembers nothing; none may log an error."""
+    contexts, errors = [], []
+
+    def visit(url: str, width: int = 1200, scheme: str = "light", quiet: bool = True) -> Page:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-US"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("dialog", lambda dialog: errors.append(f"dialog {dialog.message}"))
+        if quiet:
+            page.on("console", lambda m: m.type == "error" and errors.append(m.text))
+        page.goto(f"{url}/dashboard" if "/dashboard" not in url else url)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert not errors
+
+
+def shown(page: Page) -> None:
+    expect(page.locator("#main")).to_be_visible(timeout=20_000)
+
+
+def tile(page: Page, name: str) -> str:
+    return page.locator(f"#tile-{name} dd").first.inner_text()
+
+
+def told(url: str, path: str):
+    return httpx.get(f"{url}/v1/bandits/default/{path}", timeout=30).json()
+
+
+def number(value: float, digits: int = 3) -> str:
+    """As the page writes it."""
+    return f"{value:,}" if isinstance(value, int) else f"{float(f'{value:.{digits}g}'):g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if share >= 0.1 else f"{float(f'{100 * share:.1f}'):g}%"
+
+
+def test_numbers_on_the_page_are_those_of_the_service(service, visit):
+    page = visit(service)
+    shown(page)
+    status, summary = told(service, "status"), told(service, "summary")
+    parts, recent = told(service, "history?buckets=40"), told(service, "recent?count=20")
+    assert tile(page, "decisions") == number(status["decisions"]) == "150"
+    assert tile(page, "outcomes") == number(status["outcomes"]) == "140"
+    assert tile(page, "pending") == "10"
+    assert tile(page, "reward") == number(summary["recent_reward"])
+    assert tile(page, "agreement") == percent(summary["agreement"])
+    explored = sum(part["exploration"] * part["decisions"] for part in parts if part["decisions"])
+    assert tile(page, "explored") == percent(explored / 150)
+    expect(page.locator("#tile-explored")).to_contain_text("floor 50%")
+    for shadow in summary["shadows"]:
+        words = page.locator(".shadow", has_text=shadow["name"]).inner_text()
+        assert f"agrees in {percent(shadow['agreement'])} of 144 decisions" in words
+        value, reach = re.search(r": (-?[\d.]+) ± ([\d.]+) against", words).groups()  # pyright: ignore
+        assert float(value) == pytest.approx(shadow["value"], abs=0.051 * float(reach))
+        assert float(reach) == pytest.approx(1.96 * shadow["stderr"], rel=0.06)
+        assert f"against {number(shadow['reward'])} in charge" in words
+    rows = page.locator(".decision > summary")
+    assert rows.count() == len(recent) == 20
+    for n, one in enumerate(recent):
+        words = rows.nth(n).inner_text()
+        assert one["action"] in words
+        assert f"chance {percent(one['probability'])}" in words
+        assert ("waiting" in words) == (one["outcome"] is None)
+        assert ("explored" in words) == one["explored"]
+    last = next(part for part in reversed(parts) if part["reward"] is not None)
+    assert f"reward {number(last['reward'])} (" in page.locator(".legend").first.inner_text()
+
+
+def test_the_table_of_a_figure_holds_what_was_drawn(service, visit):
+    page = visit(service)
+    shown(page)
+    parts = told(service, "history?buckets=40")
+    figure = page.locator("figure", has_text="Actions")
+    figure.locator("summary").click()
+    heads = figure.locator("th").all_inner_texts()
+    assert heads == ["until", "decisions", *parts[0]["actions"], "others"]
+    cells = [row.split("\t") for row in figure.locator("tbody tr").all_inner_texts()]
+    for row, part in zip(cells, reversed(parts), strict=True):
+        assert row[1] == number(part["decisions"])
+        assert row[2:-1] == [percent(share) for share in part["actions"].values()]
+
+
+def test_a_decision_opens_and_says_why(service, visit):
+    page = visit(service)
+    shown(page)
+    (one,) = told(service, "recent?count=1")
+    first = page.locator(".decision").first
+    first.locator("summary").focus()
+    page.keyboard.press("Enter")
+    rows = first.locator("tbody tr")
+    expect(rows).to_have_count(10)
+    for n, action in enumerate(one["actions"]):
+        words = rows.nth(n).inner_text()
+        assert action["name"] in words
+        assert percent(action["probability"]) in words
+        assert ("(chosen)" in words) == action["chosen"]
+        mean, spread = re.search(r"(-?[\d.]+) ± ([\d.]+)", words).groups()  # pyright: ignore
+        assert float(mean) == pytest.approx(action["mean"], abs=0.5 * float(spread) / 10)
+        assert float(spread) == pytest.approx(action["spread"], rel=0.06)
+    page.locator("#pause").click()
+    page.locator("#pause").click()  # asks again at once
+    expect(page.locator("#live")).to_have_class("live on")
+    expect(first).to_have_attribute("open", "")
+
+
+def test_names_from_users_are_text_and_never_markup(service, visit):
+    page = visit(service)
+    shown(page)
+    for row in page.locator(".decision > summary").all():
+        row.click()
+    assert page.locator("main img").count() == 0
+    assert page.get_by_text(HOSTILE).count() > 3
+    expect(page.locator("#shadows h3").nth(1)).to_have_text(HOSTILE)
+
+
+def colours(page: Page) -> tuple[str, ...]:
+    seen = "e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).color]"
+    return (*page.locator("body").evaluate(seen), *page.locator(".card").last.evaluate(seen))
+
+
+def test_dark_follows_the_system_and_the_switch_which_is_remembered(service, visit):
+    light, dark = visit(service), visit(service, scheme="dark")
+    shown(light)
+    shown(dark)
+    by_day, by_night = colours(light), colours(dark)
+    assert all(a != b for a, b in zip(by_day, by_night, strict=True))
+    light.get_by_role("button", name="Switch to the dark theme").click()
+    assert colours(light) == by_night
+    light.reload()
+    shown(light)
+    assert colours(light) == by_night
+    light.get_by_role("button", name="Switch to the light theme").click()
+    assert colours(light) == by_day
+
+
+@pytest.mark.parametrize("query", ["", "?bandit=quiet"])
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(service, visit, query):
+    page = visit(f"{service}/dashboard{query}", width=375)
+    shown(page)
+    for row in page.locator(".decision > summary").all()[:5]:
+        row.click()
+    for table in page.locator("figure summary:visible").all():
+        table.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    sizes = page.locator("button:visible").evaluate_all("all => all.map(e => e.offsetHeight)")
+    assert min(sizes) >= 36
+
+
+def test_the_arrow_keys_move_through_a_figure_and_say_where(service, visit):
+    page = visit(service)
+    shown(page)
+    parts = told(service, "history?buckets=40")
+    plot = page.get_by_role("slider", name="Pending outcomes")
+    plot.focus()
+    page.keyboard.press("Home")
+    expect(plot).to_have_attribute("aria-valuenow", "0")
+    page.keyboard.press("ArrowRight")
+    said = plot.get_attribute("aria-valuetext") or ""
+    assert said.endswith(f"{parts[1]['decisions']} decisions: pending {parts[1]['pending']}")
+    for slider in page.get_by_role("slider").all():
+        assert slider.get_attribute("aria-valuetext")
+
+
+def test_another_bandit_can_be_chosen_and_one_without_decisions_says_how_to_begin(service, visit):
+    page = visit(service)
+    shown(page)
+    page.get_by_label("Bandit").select_option("quiet")
+    expect(page.locator("#empty")).to_contain_text("No decision yet")
+    expect(page.locator("#example")).to_contain_text(f'es.Client("{service}", bandit="quiet")')
+    expect(page.locator("#figures")).to_be_hidden()
+    page.reload()
+    expect(page.locator("#empty")).to_be_visible()
+    page.get_by_label("Bandit").select_option("default")
+    expect(page.locator("#figures")).to_be_visible()
+    assert tile(page, "decisions") == "150"
+
+
+def test_a_key_is_asked_for_kept_in_the_tab_alone_and_its_absence_said(tmp_path, visit):
+    place = tmp_path / "place"
+    place.mkdir()
+    keys = Keys(Place.of(place))
+    reads, _ = keys.create(["read"])
+    decides, _ = keys.create(["decide"])
+    with served(place) as (url, process):
+        page = visit(url, quiet=False)  # a browser logs answers of 401 as errors
+        prompt = page.get_by_label("Key with the scope read")
+        expect(prompt).to_be_focused()
+        expect(page.locator("#main")).to_be_hidden()
+        for wrong, words in {"nonsense": "is not known here", decides: "lacks the scope"}.items():
+            prompt.fill(wrong)
+            page.keyboard.press("Enter")
+            expect(page.locator("#why")).to_contain_text(words)
+        prompt.fill(reads)
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("#empty")).to_be_visible()
+        expect(page.locator("#ask")).to_be_hidden()
+        stored = page.evaluate("[Object.values(sessionStorage), Object.values(localStorage)]")
+        assert stored == [[reads], []]
+        assert reads not in page.url
+        assert reads not in page.content()
+        page.reload()
+        expect(page.locator("#empty")).to_be_visible()
+        page.get_by_role("button", name="Forget key").click()
+        expect(prompt).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
+        prompt.fill(reads)
+        page.keyboard.press("Enter")
+        expect(page.locator("#empty")).to_be_visible()
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        page.locator("#pause").click()
+        page.locator("#pause").click()
+        expect(page.get_by_role("alert")).to_contain_text("The service does not answer")
+        expect(page.locator("#live")).to_have_text("Away")

@@ -1,0 +1,180 @@
+"""The client: typed answers, and retries that count nothing twice."""
+
+import asyncio
+import json
+
+import httpx
+import numpy as np
+import pytest
+from serving import running
+
+import ensemble_sampling as es
+from ensemble_sampling import client as module
+
+OFFER = {"a": {"x": "1"}, "b": {"x": "2"}}
+MADE = {
+    "id": "0-0", "index": 0, "action": "a", "probability": 1.0, "probabilities": [1.0],
+    "mean": None, "spread": None,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("served")) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """No waiting between attempts; how long it would have been."""
+    waits = []
+    monkeypatch.setattr(module.time, "sleep", waits.append)
+    return waits
+
+
+def test_decisions_outcomes_and_the_rest(url):
+    with es.Client(url, timeout=60) as client:
+        made = client.decide(OFFER, context={"device": "phone"})
+        assert isinstance(made, es.Decision)
+        assert made.action in OFFER
+        assert made.probability == made.probabilities[made.index]
+        assert made.values is not None
+        assert made.values.mean.shape == (2,)
+        assert client.outcome(made.id, 1.0)
+        assert not client.outcome(made.id, 1.0)
+        assert client.correct(made.id, np.float32(0.5))
+        several = client.decide_many([{"actions": OFFER, "event": "e1"}, {"actions": OFFER}])
+        assert client.decide(OFFER, event="e1") == several[0]
+        assert client.outcomes([("e1", 1.0), (several[1].id, 0.0)]) == [True, True]
+        other = client.decide({"a": np.array([1.0, 2.0]), "b": np.array([0.0, 1.0])})
+        assert client.add(other.id, 2.0, "order")
+        assert not client.add(other.id, 2.0, "order")
+        assert client.add(other.id, 3.0)
+        client.decide(OFFER)
+        assert client.expire(0.0, 0.0) == 1
+        assert client.predict(OFFER).probabilities.sum() == pytest.approx(1.0, abs=1e-5)
+        summary = client.summary()
+        assert (summary.decisions, summary.outcomes, summary.expired) == (5, 5, 1)
+        log = client.log()
+        assert len(log["id"]) == 5
+        assert log["outcome"][3] == 5.0
+        assert client.log(2, 2)["id"] == log["id"][2:4]
+        assert client.log(2, 0) == {}
+
+
+def test_the_same_by_asyncio(url):
+    async def talk():
+        async with es.AsyncClient(url, timeout=60) as client:
+            before = len((await client.log())["id"])
+            made = await asyncio.gather(*(client.decide(OFFER) for _ in range(3)))
+            assert len({one.id for one in made}) == 3
+            assert await client.outcome(made[0].id, 1.0)
+            assert await client.outcomes([(made[1].id, 1.0)]) == [True]
+            assert await client.correct(made[0].id, 0.5)
+            assert await client.add(made[2].id, 1.0)
+            assert len(await client.decide_many([{"actions": OFFER}] * 2)) == 2
+            assert await client.expire(0.0, 0.0) == 2
+            assert (await client.predict(OFFER)).values is not None
+            assert (await client.summary()).decisions == before + 5
+            assert len((await client.log(0, 3))["id"]) == 3
+
+    asyncio.run(talk())
+
+
+def test_mistakes_are_said_and_not_tried_again(url, fast):
+    with es.Client(url, timeout=60) as client:
+        with pytest.raises(es.ServiceError, match="404, 'nothing' is") as found:
+            client.outcome("nothing", 1.0)
+        assert (found.value.code, found.value.status) == ("unknown", 404)
+        with pytest.raises(ValueError, match="must be finite"):
+            client.outcome("x", float("nan"))
+        with pytest.raises(TypeError, match="a decision is a dictionary"):
+            client.decide_many([OFFER.values()])  # pyright: ignore[reportArgumentType]
+    with es.Client(url, bandit="nobody") as client, pytest.raises(es.ServiceError, match="nobody"):
+        client.summary()
+    with pytest.raises(ValueError, match="http://"):
+        es.Client("localhost:8000")
+    assert fast == []
+
+
+class Lossy(httpx.BaseTransport):
+    """Hands requests on, but loses the answers to some of them, or answers itself."""
+
+    def __init__(self, fates, inner=None):
+        self.fates, self.inner, self.sent = list(fates), inner or httpx.HTTPTransport(), []
+
+    def handle_request(self, request):
+        self.sent.append(json.loads(request.read() or b"null"))
+        fate = self.fates.pop(0) if self.fates else "well"
+        if fate == "before":
+            raise httpx.ConnectError("refused")
+        if isinstance(fate, int):
+            return httpx.Response(fate, headers={"Retry-After": "2"}, json={})
+        response = self.inner.handle_request(request)
+        if fate == "after":
+            response.read()
+            raise httpx.ReadTimeout("the answer was lost")
+        return response
+
+
+@pytest.mark.parametrize("fates", [["after"], ["before", "after", 503], [429, "after", "after"]])
+def test_what_is_sent_again_is_not_counted_again(url, fast, fates):
+    def lossy():
+        return es.Client(url, timeout=60, transport=Lossy(fates))
+
+    with es.Client(url, timeout=60) as plain:
+        before = plain.summary()
+        with lossy() as client:
+            made = client.decide(OFFER)
+        with lossy() as client:
+            several = client.decide_many([{"actions": OFFER}] * 2)
+        with lossy() as client:
+            client.outcome(made.id, 1.0)
+        with lossy() as client:
+            client.add(several[0].id, 2.0)
+        with lossy() as client:
+            client.add(several[0].id, 2.0)
+        after = plain.summary()
+        assert after.decisions - before.decisions == 3
+        assert after.outcomes - before.outcomes == 2
+        log = plain.log(before.decisions)
+        assert log["id"] == [made.id, *(one.id for one in several)]
+        assert log["outcome"] == [1.0, 4.0, None]
+    assert len(fast) == 5 * len(fates)
+
+
+def test_waits_grow_and_follow_what_the_service_says(fast):
+    well = httpx.MockTransport(lambda request: httpx.Response(200, json=MADE))
+    lossy = Lossy(["before"] * 4 + [429], well)
+    with es.Client("http://localhost", transport=lossy) as client:
+        assert client.decide(OFFER).action == "a"
+    for wait, least in zip(fast, (0.05, 0.1, 0.2, 0.4, 2.0), strict=True):
+        assert 0.75 * least <= wait <= 1.25 * least
+    assert len({body["event"] for body in lossy.sent}) == 1
+
+
+def test_it_gives_up_in_the_end(fast):
+    with (
+        es.Client("http://localhost", retries=2, transport=Lossy(["before"] * 9)) as client,
+        pytest.raises(es.ServiceError, match="tried 3 times: refused") as found,
+    ):
+        client.decide(OFFER)
+    assert found.value.status is None
+    with (
+        es.Client("http://localhost", retries=1, transport=Lossy([503] * 9)) as client,
+        pytest.raises(es.ServiceError, match="503"),
+    ):
+        client.decide(OFFER)
+
+
+def test_the_key_is_sent_as_a_bearer_s_and_not_shown():
+    seen = []
+
+    def answer(request):
+        seen.append(request.headers["authorization"])
+        return httpx.Response(200, json=MADE)
+
+    client = es.Client("http://localhost", "es_secret", transport=httpx.MockTransport(answer))
+    client.decide()
+    assert seen == ["Bearer es_secret"]
+    assert "es_secret" not in repr(client)

@@ -1,0 +1,207 @@
+"""Keys: kept as hashes, limited by scope and bandit, and gone within a second of being revoked."""
+
+import hashlib
+import sqlite3
+import stat
+import time
+from typing import Any
+
+import httpx
+import pytest
+from serving import running
+from typer.testing import CliRunner
+
+from ensemble_sampling.cli import app
+from ensemble_sampling.serve.app import build
+from ensemble_sampling.serve.keys import Keys, Ring
+from ensemble_sampling.serve.operations import OPERATIONS
+from ensemble_sampling.serve.places import Place
+from ensemble_sampling.serve.service import Service
+
+runner = CliRunner()
+OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
+
+
+def called(*arguments):
+    return runner.invoke(app, ["keys", *map(str, arguments)])
+
+
+def created(place, *arguments):
+    found = called("create", place, *arguments)
+    assert found.exit_code == 0, found.output
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    place = tmp_path_factory.mktemp("keyed")
+    keys = {scope: created(place, "--scope", scope) for scope in ("decide", "learn", "read")}
+    keys["admin"] = created(place, "--scope", "admin")
+    keys["shop"] = created(place, "--scope", "admin", "--bandit", "shop")
+    with running(place, bandits=["shop", "other"]) as (url, _), httpx.Client(base_url=url) as http:
+        yield place, http, keys
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+def asked(http, operation, bandit, key):
+    path = operation.path.format(name=bandit, shadow="nobody")
+    headers = {} if key is None else bearer(key)
+    return http.request(operation.method, path, headers=headers, content=b"{}", timeout=60)
+
+
+CLOSED = [each for each in OPERATIONS if each.scope is not None]
+
+
+@pytest.mark.parametrize("operation", CLOSED, ids=lambda o: f"{o.method} {o.path}")
+def test_every_operation_asks_for_a_key_and_its_scope(served, operation):
+    _, http, keys = served
+    for key in (None, "x", "es_wrong", keys["read"][:-1], keys["read"] + "x", "\u00e9"):
+        headers = {} if key is None else {"Authorization": f"Bearer {key}".encode("latin-1")}
+        path = operation.path.format(name="default", shadow="nobody")
+        found = http.request(operation.method, path, headers=headers, content=b"{}")
+        assert found.status_code == 401, (key, found.text)
+        assert found.headers["www-authenticate"] == "Bearer"
+        assert found.json()["error"]["code"] == "unauthorized"
+    for scope in ("decide", "learn", "read"):
+        found = asked(http, operation, "default", keys[scope])
+        assert (found.status_code == 403) == (scope != operation.scope), found.text
+        assert found.status_code != 401
+        if found.status_code == 403:
+            assert repr(operation.scope) in found.json()["error"]["message"]
+    assert asked(http, operation, "default", keys["admin"]).status_code not in (401, 403)
+
+
+@pytest.mark.parametrize("operation", CLOSED, ids=lambda o: f"{o.method} {o.path}")
+def test_nothing_of_another_bandit_is_reachable(served, operation):
+    """With a key for one, another that is there is answered for as one that is not."""
+    _, http, keys = served
+    there = asked(http, operation, "other", keys["shop"])
+    absent = asked(http, operation, "absent", keys["shop"])
+    if "{name}" in operation.path:
+        assert there.status_code == absent.status_code == 404
+        assert there.text.replace("other", "") == absent.text.replace("absent", "")
+    else:
+        assert "other" not in there.text
+        assert "default" not in there.text
+    assert asked(http, operation, "shop", keys["shop"]).status_code not in (401, 403)
+
+
+def test_a_list_of_bandits_has_those_that_the_key_is_for(served):
+    _, http, keys = served
+    found = {who: http.get("/v1/bandits", headers=bearer(keys[who])) for who in ("read", "shop")}
+    assert found["read"].json()["bandits"] == ["default", "other", "shop"]
+    assert found["shop"].json()["bandits"] == ["shop"]
+
+
+def test_a_subscription_key_is_a_key(served):
+    _, http, keys = served
+    headers = {"Ocp-Apim-Subscription-Key": keys["decide"]}
+    found = http.post("/v1/bandits/default/decide", headers=headers, json=OFFER, timeout=60)
+    assert found.status_code == 200
+
+
+def test_health_and_the_api_s_description_need_no_key(served):
+    _, http, _ = served
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        assert http.get(path).status_code == 200
+
+
+def test_keys_made_and_revoked_hold_within_a_second(served):
+    place, http, _ = served
+    key = created(place, "--scope", "read", "--note", "short-lived")
+    time.sleep(1.0)
+    assert http.get("/v1/bandits", headers=bearer(key)).status_code == 200
+    id = next(one.id for one in Keys(Place.of(place)).all() if one.note == "short-lived")
+    assert called("revoke", place, id).stdout == f"key {id} is revoked\n"
+    time.sleep(1.0)
+    assert http.get("/v1/bandits", headers=bearer(key)).status_code == 401
+    assert called("revoke", place, id).stdout == f"key {id} was revoked already\n"
+
+
+def test_every_route_has_a_door(tmp_path):
+    """Whatever is mounted beside the own API: without a key only pages without data answer."""
+    created(tmp_path, "--scope", "read")
+    service = Service(tmp_path)
+    service.ring.refresh()
+    inner: Any = vars(build(service))["_app"]
+    public = ("/", "/openapi.json", "/healthz", "/readyz")
+    for route in inner.routes:
+        if route.path not in public and not route.path.startswith("/dashboard"):
+            assert type(route.app).__name__ == "Door", route.path
+            assert all(route.app._needs(method) for method in route.methods - {"HEAD"}), route.path
+
+
+def test_the_key_is_printed_once_and_only_its_hash_is_kept(tmp_path):
+    secret = created(tmp_path, "--scope", "decide", "--scope", "learn", "--note", "web")
+    assert secret.startswith("es_")
+    assert len(secret) == 3 + 43  # 256 bits
+    file = tmp_path / "service.sqlite"
+    assert secret.encode() not in file.read_bytes()
+    assert hashlib.sha256(secret.encode()).hexdigest().encode() in file.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    listed = called("list", tmp_path).stdout
+    assert secret not in listed
+    assert "decide,learn" in listed
+    assert "web" in listed
+    assert created(tmp_path, "--scope", "decide") != secret
+
+
+def test_a_key_expires(tmp_path):
+    keys = Keys(Place.of(tmp_path))
+    secret, _ = keys.create(["read"], days=1.0)
+    ring = Ring(keys)
+    assert ring.empty
+    ring.refresh()
+    found = ring.find(secret)
+    assert found is not None
+    assert found.expires == pytest.approx(time.time() + 86400, abs=60)
+    with sqlite3.connect(tmp_path / "service.sqlite") as database:
+        database.execute("UPDATE keys SET expires = ?", (time.time() - 1,))
+    ring.refresh()
+    assert ring.find(secret) is None
+    assert "expired" in called("list", tmp_path).stdout
+
+
+def test_a_place_whose_keys_are_all_revoked_does_not_open_again(tmp_path):
+    keys = Keys(Place.of(tmp_path))
+    _, key = keys.create(["read"])
+    keys.revoke(key.id)
+    service = Service(tmp_path)
+    service.ring.refresh()
+    assert not service.open
+
+
+def test_without_keys_a_service_is_open_to_this_machine_alone(tmp_path):
+    assert Service(tmp_path).open
+    assert not Service(tmp_path, local=False).open
+    found = runner.invoke(app, ["serve", str(tmp_path), "--host", "0.0.0.0", "--port", "0"])
+    assert found.exit_code == 2
+    assert "without keys only this machine is served" in found.stderr
+    assert "keys create" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["create", "p", "--scope", "fly"], "scopes are decide, learn, read, admin; got 'fly'"),
+        (["create", "p", "--scope", "read", "--expires", "0"], "more than 0 days, got 0.0"),
+        (["create", "p", "--scope", "read", "--bandit", "No"], "got 'No'"),
+        (["create", "mysql://x", "--scope", "read"], "got mysql://..."),
+        (["revoke", "p", "abc"], "there is no key 'abc'"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = called(*arguments)
+    assert found.exit_code == 2
+    assert says in found.stderr
+    assert "Traceback" not in found.output
+
+
+def test_the_password_of_a_database_is_not_shown():
+    place = Place.of("postgresql://me:secret@db/app")
+    assert str(place) == "postgresql://...@db/app"
+    assert place.where("shop") == "postgresql://me:secret@db/app#shop"

@@ -1,0 +1,64 @@
+"""Generated requests against the OpenAPI document (the long version: benchmarks/serve_fuzz.py)."""
+
+import importlib.util
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import running
+
+from ensemble_sampling.serve.limits import Limits
+from ensemble_sampling.serve.openapi import WORDS, document, statuses
+from ensemble_sampling.serve.operations import OPERATIONS
+
+FILE = Path(__file__).parents[1] / "benchmarks" / "serve_fuzz.py"
+
+
+def test_generated_requests_meet_no_fault_and_answers_are_as_documented(tmp_path):
+    spec = importlib.util.spec_from_file_location("serve_fuzz", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with running(tmp_path, limits=Limits(rate=0.0)) as (url, _):
+        found = module.fuzz(url, 200)
+    assert found.total() >= 200
+    assert {name for name, _ in found} == {f"{o.method} {o.path}" for o in OPERATIONS}
+    assert max(status for _, status in found) < 500
+    for status in (200, 400, 404):
+        assert status in {status for _, status in found}
+
+
+def test_the_document_has_every_operation_once_and_every_status_it_can_give():
+    found = document(OPERATIONS)
+    assert found["openapi"] == "3.1.0"
+    said = [(path, method) for path, methods in found["paths"].items() for method in methods]
+    assert sorted(said) == sorted((o.path, o.method.lower()) for o in OPERATIONS)
+    names = [o["operationId"] for methods in found["paths"].values() for o in methods.values()]
+    assert len(set(names)) == len(names)
+    for each in OPERATIONS:
+        responses = found["paths"][each.path][each.method.lower()]["responses"]
+        given = {each.status, *each.others, *statuses(each)}
+        assert set(map(int, responses)) == given
+        assert given <= WORDS.keys()
+    decide = found["paths"]["/v1/bandits/{name}/decide"]["post"]
+    everything = "200 400 401 403 404 408 409 413 421 429 503"
+    assert " ".join(sorted(decide["responses"])) == everything
+
+
+@pytest.mark.parametrize("operation", [o for o in OPERATIONS if o.example], ids=lambda o: o.path)
+def test_documented_examples_are_accepted(tmp_path_factory, operation, examples):
+    found = examples.request(
+        operation.method, operation.path.format(name="default", shadow="x"), json=operation.example
+    )
+    # What the examples speak of may not be there; but they are well-formed.
+    assert found.status_code in (200, 201, 204, 404, 409), found.text
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    with (
+        running(tmp_path_factory.mktemp("examples")) as (url, _),
+        httpx.Client(base_url=url, timeout=60) as http,
+    ):
+        yield http

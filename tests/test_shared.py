@@ -1,0 +1,310 @@
+"""A bandit that several processes serve: exact records, one order for all, one state for all."""
+
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.decide.asked import Ask, Refused, Settings
+from ensemble_sampling.decide.keeper import Keeper
+from ensemble_sampling.decide.shared import Shared
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
+OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
+ROWS = np.random.default_rng(0).normal(size=(40, 3, 2))
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Makes processes of one service, as far as a test needs them: a front and its keeper."""
+    made = []
+
+    def make(agent=AGENT, learns=True, **options):
+        front = Shared(tmp_path / "shop", agent, **options)
+        keeper = Keeper(front, tmp_path / "shop", learns)
+        keeper.holder = f"process {len(made)}"
+        made.append((front, keeper))
+        return front, keeper
+
+    yield make
+    for front, keeper in made:
+        keeper.close()
+        front.close()
+
+
+def decide(front, *asks):
+    (answer,), _ = front.work([asks], [])
+    if isinstance(answer, Refused):
+        raise answer
+    return answer
+
+
+def tell(front, *pairs):
+    _, (answer,) = front.work([], [pairs])
+    if isinstance(answer, Refused):
+        raise answer
+    return answer
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened, tmp_path):
+    one, learner = opened()
+    two, follower = opened()
+    for n, rows in enumerate(ROWS):
+        front, other = (one, two) if n % 2 else (two, one)
+        (made,) = decide(front, Ask(rows.tolist()))
+        assert tell(other, (made.id, float(rows[made.index].sum()))) == [True]
+        learner.step()
+        follower.step()
+    assert (learner.learning, follower.learning) == (True, False)
+    learner._due = 0.0
+    learner.step()
+    follower.step()
+    state = jax.tree.map(np.array, two.mind().taught.state)
+    assert two.mind().taught.outcomes == one.mind().taught.outcomes == 40
+    assert equal(state, jax.tree.map(np.array, one.mind().taught.state))
+    for front, keeper in ((one, learner), (two, follower)):
+        keeper.close()
+        front.close()
+    (tmp_path / "shop" / "state.safetensors").unlink()
+    with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
+        assert equal(bandit.state, state)
+        assert bandit.log()["index"][:2] != []
+        assert bandit.summary().outcomes == 40
+
+
+def test_probabilities_are_those_it_was_drawn_from(opened):
+    front, keeper = opened()
+    (first,) = decide(front, Ask(ROWS[0].tolist()))
+    tell(front, (first.id, 1.0))
+    keeper.step()
+    foreseen = front.predict(Ask(ROWS[1].tolist()))["probabilities"]
+    many = decide(front, *[Ask(ROWS[1].tolist())] * 4000)
+    assert all(np.array_equal(made.probabilities, foreseen) for made in many)
+    shares = np.bincount([made.index for made in many], minlength=3) / 4000
+    assert np.abs(shares - foreseen).max() < 4 * np.sqrt(0.25 / 4000)
+    front.configure(Settings(floor=0.6))
+    many = decide(front, *[Ask(ROWS[1].tolist(), available=[True, False, True])] * 4000)
+    mask = np.array([True, False, True])
+    expected = 0.4 * front_shares(front, mask) + 0.6 * mask / 2
+    np.testing.assert_allclose(many[0].probabilities, expected, rtol=1e-6)
+    shares = np.bincount([made.index for made in many], minlength=3) / 4000
+    assert np.abs(shares - expected).max() < 4 * np.sqrt(0.25 / 4000)
+
+
+def front_shares(front, mask):
+    mind = front.mind()
+    return mind.pick(0, ROWS[1].astype(np.float32), mask, mind.sync(front._ledger))[1]
+
+
+def test_many_at_once_are_those_one_by_one(opened):
+    front, _ = opened()
+    decide(front, Ask(ROWS[0].tolist()))
+    mind, state = front.mind(), front.mind().sync(front._ledger)
+    rng = np.random.default_rng(1)
+    offers = []
+    for n in range(50):
+        table = rng.normal(size=(1 + n % 20, 2)).astype(np.float32)
+        offers.append((table, rng.random(len(table)) < 0.7))
+        offers[-1][1][0] = True
+    together = mind.pick_many(range(50), offers, state)
+    for n, (table, mask) in enumerate(offers):
+        index, shares, values = mind.pick(n, table, mask, state)
+        assert together[n][0] == index
+        np.testing.assert_allclose(together[n][1], shares, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(together[n][2], values, rtol=1e-5, atol=1e-6)
+
+
+def test_an_event_asked_again_gets_the_same_answer(opened):
+    one, _ = opened()
+    two, _ = opened()
+    ask = Ask({"tea": [1.0, 0.0], "cake": [0.0, 1.0]}, event="e1")
+    (made,) = decide(one, ask)
+    for front in (one, two):
+        (again,) = decide(front, ask)
+        assert again.again
+        assert (again.id, again.action, again.event) == (made.id, made.action, "e1")
+        assert np.array_equal(again.probabilities, made.probabilities)
+        assert list(again.names) == ["tea", "cake"]
+    first, second = decide(one, Ask(ask.actions, event="e2"), Ask(ask.actions, event="e2"))
+    assert (first.id, first.again, second.id, second.again) == (first.id, False, first.id, True)
+    slots = decide(two, *(Ask(ask.actions, event="e3", slot=slot) for slot in "ab"))
+    assert slots[0].id != slots[1].id
+    assert tell(one, ("e3/a", 1.0), ("e1", 0.0), (slots[1].id, 2.0)) == [True] * 3
+    assert tell(two, ("e3/b", 2.0), (made.id, 0.0)) == [False, False]
+
+
+def test_outcomes_are_told_once_all_of_a_group_or_none(opened):
+    front, _ = opened()
+    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:4]))
+    _, answers = front.work(
+        [],
+        [
+            [(made[0].id, 1.0)],
+            [(made[1].id, 1.0), ("nobody", 1.0)],
+            [(made[0].id, 2.0)],
+            [(made[1].id, 3.0), (made[0].id, 1.0)],
+            [(made[2].id, float("nan"))],
+            [(made[2].id, [1.0, 2.0])],
+        ],
+    )
+    kinds = [answer.kind if isinstance(answer, Refused) else answer for answer in answers]
+    assert kinds == [[True], "unknown", "conflict", [True, False], "invalid", "invalid"]
+    log = front._ledger.table()
+    assert log["outcome"] == [1.0, 3.0, None, None]
+    with pytest.raises(Refused, match="has the outcome"):
+        tell(front, (made[1].id, 1.0))
+
+
+def test_outcomes_that_add_up(opened):
+    front, keeper = opened()
+    front.configure(Settings(aggregation="sum"))
+    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:2]))
+    assert tell(front, (made[0].id, 1.0), (made[0].id, 2.0)) == [True, True]
+    assert tell(front, (made[0].id, 4.0)) == [True]
+    assert tell(front, (made[0].id, 8.0), (made[0].id, 16.0)) == [True, True]
+    assert front.add(made[1].id, 3.0, "order 1")
+    assert not front.add(made[1].id, 3.0, "order 1")
+    with pytest.raises(Refused, match="cannot add") as refused:
+        front.add(made[1].id, 5.0, "order 1")
+    assert refused.value.kind == "conflict"
+    assert front.add(made[1].id, 2.0)
+    assert front._ledger.table()["outcome"] == [31.0, 5.0]
+    keeper.step()
+    twin = es.Bandit(AGENT)
+    twin._ledger = front._ledger
+    twin._mind.taught = None
+    assert equal(twin._mind.sync(front._ledger), front.mind().taught.state)
+
+
+def test_corrections_reach_the_state(opened):
+    front, keeper = opened()
+    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:6]))
+    tell(front, *((one.id, 1.0) for one in made))
+    keeper.step()
+    before = jax.tree.map(np.array, front.mind().taught.state)
+    assert front.correct(made[2].id, 5.0)
+    assert not front.correct(made[2].id, 5.0)
+    with pytest.raises(Refused, match="there is no decision"):
+        front.correct("nobody", 5.0)
+    keeper.step()
+    assert not equal(before, front.mind().taught.state)
+    assert front.correct(made[2].id, 1.0)
+    keeper.step()
+    assert equal(before, front.mind().taught.state)
+
+
+def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
+    front, keeper = opened()
+    front.configure(Settings(wait=0.05, default=-1.0))
+    offer = ROWS[0].tolist()
+    decide(front, Ask(offer), Ask(offer, event="later", deferred=True), Ask(offer, event="now"))
+    tell(front, ("now", 1.0))
+    time.sleep(0.1)
+    keeper.step()
+    keeper.step()
+    log = front._ledger.table()
+    assert log["outcome"] == [-1.0, None, 1.0]
+    assert log["expired"] == [True, False, False]
+    assert front.activate("later")
+    assert not front.activate("later")
+    assert not front.activate("now")
+    with pytest.raises(Refused, match="there is no event"):
+        front.activate("never")
+    keeper.step()
+    assert front._ledger.table()["outcome"] == [-1.0, -1.0, 1.0]
+
+
+def test_the_first_decision_settles_for_all(opened):
+    one, learner = opened(None)
+    two, follower = opened(None)
+    words = {"tea": {"hot": True}, "cake": {"hot": False}}
+    with pytest.raises(Refused, match="one row per action"):
+        decide(one, Ask([]))
+    (made,) = decide(one, Ask(words, {"hour": 9}))
+    assert made.action in words
+    assert decide(two, Ask(words, {"hour": 10}))[0].action in words  # not told of the hasher
+    assert two.mind().width == 256
+    tell(two, (made.id, 1.0))
+    learner.step()
+    follower.step()
+    with pytest.raises(Refused):
+        decide(one, Ask(words, {"hour": float("inf")}))
+    assert len(decide(one, Ask(words, {"hour": 1}))) == 1
+    assert learner.behind == 0.0
+
+
+def test_an_apprentice_watches_and_learns(opened):
+    front, keeper = opened()
+    front.configure(Settings(mode="apprentice"))
+    for rows in ROWS[:30]:
+        (made,) = decide(front, Ask(rows.tolist(), available=[False, True, True]))
+        assert (made.index, made.probability) == (1, 1.0)
+        tell(front, (made.id, float(rows[1].sum())))
+        keeper.step()
+    from ensemble_sampling.decide.summary import summarize
+
+    (apprentice,) = summarize(front._ledger).shadows
+    assert (apprentice.name, apprentice.decisions) == ("apprentice", 30)
+    assert 0 < apprentice.agreement < 1
+    front.configure(Settings())
+    assert decide(front, Ask(ROWS[0].tolist()))[0].probability < 1 or True
+    assert summarize(front._ledger).shadows == ()
+
+
+def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
+    one, learner = opened(candidates={"other": OTHER})
+    two, follower = opened(candidates={"other": OTHER})
+    with pytest.raises(Refused, match="no candidate"):
+        one.shadow("nobody")
+
+    def play(rows):
+        for n, row in enumerate(rows):
+            front = (one, two)[n % 2]
+            (made,) = decide(front, Ask(row.tolist()))
+            tell(front, (made.id, float(row[made.index].sum())))
+            learner.step()
+            learner._due = 0.0
+            follower.step()
+
+    play(ROWS[:5])
+    one.shadow("other")
+    play(ROWS[5:20])
+    said = len(list(one._ledger.opinions(0)))
+    assert said == 15
+    two.promote("other")
+    play(ROWS[20:])
+    assert one.named == two.named == "other"
+    bandit = es.Bandit(OTHER)
+    bandit._ledger = one._ledger
+    bandit._mind.taught = None
+    learner.step()
+    assert equal(bandit._mind.sync(one._ledger), one.mind().taught.state)
+    assert len(list(one._ledger.opinions(0))) in (said, said + 1)  # until it was heard of
+
+
+def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
+    one, first = opened()
+    two, second = opened()
+    first.step()
+    second.step()
+    assert (first.learning, second.learning) == (True, False)
+    assert second.learner == first.holder
+    (made,) = decide(two, Ask(ROWS[0].tolist()))
+    tell(two, (made.id, 1.0))
+    second.step()
+    assert second.behind >= 0.0
+    assert two.mind().taught.outcomes == 0
+    first._ledger.release(first.holder)
+    second._renew = 0.0
+    second.step()
+    assert second.learning
+    assert two.mind().taught.outcomes == 1
+    first._renew = 0.0
+    first.step()
+    assert not first.learning
