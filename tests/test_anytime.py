@@ -51,6 +51,30 @@ def test_only_members_that_joined_are_sampled_each_as_often(n):
     shares = np.bincount(rows, minlength=12)
     assert (np.abs(shares[:count] - 1000 / count) <= 1).all()
     assert shares[count:].sum() == 0
+    assert (np.diff(rows) >= 0).all()  # side by side
+
+
+@pytest.mark.parametrize("draws", [12, 100, 1000])
+def test_probabilities_are_exact_however_many_draws(draws):
+    """Every member there has one vote; 7 of them do not divide any of these."""
+    posterior = es.Anytime(LINE, most=12, first=3, rate=1.0)
+    models, _ = learned(posterior, 3)
+    belief = (models, jnp.int32(15))
+    values = np.asarray(posterior.ensemble.values(KEY, models, FEATURES, 1))[:7]
+    want = np.bincount(values.argmax(axis=1), minlength=5) / 7
+    assert len(np.unique(values.argmax(axis=1))) > 1
+    have = es.ThompsonSampling(posterior, draws).probabilities(belief, FEATURES)
+    np.testing.assert_allclose(have, want, atol=1e-6)
+
+
+def test_members_join_at_powers_of_two_however_it_is_compiled():
+    posterior = es.Anytime(LINE, most=64, first=4, rate=2.0)
+    for count in (posterior.members, jax.jit(lambda t: posterior.members(t))):
+        have = [int(count(jnp.int32(2**k - 1))) for k in range(30)]
+        assert have == [4 + 2 * k for k in range(30)]
+        assert [int(count(jnp.int32(2**k - 2))) for k in range(3, 20)] == [
+            3 + 2 * k for k in range(3, 20)
+        ]
 
 
 def test_one_that_joins_late_is_as_far_from_the_mean_as_the_others():
@@ -65,18 +89,25 @@ def test_one_that_joins_late_is_as_far_from_the_mean_as_the_others():
     assert (np.abs(values.mean(axis=0) - mean) < 5 * np.asarray(std) / np.sqrt(1000)).all()
 
 
+@pytest.mark.parametrize("learner", [LINE, es.Linear(DIM, 0.7, forgetting=0.9)], ids=["", "drift"])
 @pytest.mark.parametrize("members", [6, 7])
-def test_linear_pairs_lie_opposite_each_other_around_the_posterior_mean(members):
-    posterior = es.Ensemble(LINE, members, es.Symmetric(), inflation=1.4)
+def test_linear_pairs_lie_opposite_each_other_around_the_posterior_mean(members, learner):
+    posterior = es.Ensemble(learner, members, es.Symmetric(), inflation=1.4)
     for n in (0, 10):
         values = np.asarray(posterior.values(KEY, learned(posterior, n), FEATURES, 1), np.float64)
-        exact = es.Exact(LINE)
+        exact = es.Exact(learner)
         mean, _ = fact(exact, "mean_and_std")(learned(exact, n), FEATURES)
         opposite = values[0:6:2] + values[1:6:2]
         np.testing.assert_allclose(
             opposite, 2 * np.broadcast_to(mean, (3, 5)), rtol=1e-4, atol=1e-5
         )
         assert np.abs(values[0] - values[2]).max() > 0.01
+
+
+def test_inflation_widens_pairs_by_as_much():
+    one, two = (es.Ensemble(LINE, 6, es.Symmetric(), inflation) for inflation in (1.0, 3.0))
+    near, far = (np.asarray(p.values(KEY, p.init(KEY), FEATURES, 1)) for p in (one, two))
+    np.testing.assert_allclose(far, 3 * near, rtol=1e-5)
 
 
 def test_a_symmetric_perturbation_keeps_its_kind():
@@ -87,6 +118,11 @@ def test_a_symmetric_perturbation_keeps_its_kind():
 
 
 BAD = [
+    (
+        lambda: es.UCB(es.Anytime(LINE), draws=63).upper(es.Anytime(LINE).init(KEY), FEATURES),
+        ValueError,
+        "64 models cannot all be among 63 draws",
+    ),
     (lambda: es.Anytime(LINE, 3, 4), ValueError, "first must be at most 3, `most`, got 4"),
     (lambda: es.Anytime(LINE, 0), ValueError, "most must be at least 1, got 0"),
     (lambda: es.Anytime(LINE, 8, rate=-1), ValueError, "rate must be between 0 and inf, got -1"),

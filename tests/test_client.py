@@ -28,7 +28,7 @@ def url(tmp_path_factory):
 def fast(monkeypatch):
     """No waiting between attempts; how long it would have been."""
     waits = []
-    monkeypatch.setattr(module.time, "sleep", waits.append)
+    monkeypatch.setattr(module, "sleep", waits.append)
     return waits
 
 
@@ -83,7 +83,7 @@ def test_the_same_by_asyncio(url):
 
 def test_mistakes_are_said_and_not_tried_again(url, fast):
     with es.Client(url, timeout=60) as client:
-        with pytest.raises(es.ServiceError, match="404, 'nothing' is") as found:
+        with pytest.raises(es.ServiceError, match="404, there is no decision 'nothing'") as found:
             client.outcome("nothing", 1.0)
         assert (found.value.code, found.value.status) == ("unknown", 404)
         with pytest.raises(ValueError, match="must be finite"):

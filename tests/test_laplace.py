@@ -152,6 +152,64 @@ def test_vectors_of_outcomes_add_a_curvature_in_every_direction():
     np.testing.assert_allclose(have @ have.T, want, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["last", "diagonal"])
+def test_jacobians_are_of_the_network_that_has_learned_the_outcome(kind):
+    """By plain NumPy from the network after every update, on features that move a lot."""
+    make = es.GaussianMLP(2, (3,))
+    posterior = es.Laplace(es.Network(make, 2, 16, 0.7, learning_rate=0.2), kind)
+    belief, update = posterior.init(KEY), jax.jit(lambda *given: posterior.update(*given))
+    width = np.asarray(layers.widths(posterior.learner, belief.member, kind == "last"), float)
+    precision, xs = np.diag(width**-2.0), 2 + X[:6, :2]
+    for t, (x, y) in enumerate(zip(xs, 1 + Y[:6], strict=True)):
+        action = es.Action(jnp.int32(0), jnp.asarray(x, float))
+        belief = update(jax.random.key(t), belief, action, jnp.asarray(y, float))
+        first, last = (np.asarray(w, np.float64) for w in belief.member.model.weights)
+        units = first @ np.append(x, 1)
+        hidden, slope = np.where(units > 0, units, 0.01 * units), np.where(units > 0, 1, 0.01)
+        inner = np.outer(last * slope, np.append(x, 1)).ravel()
+        jacobian = hidden if kind == "last" else np.append(inner, hidden)
+        precision += np.outer(jacobian, jacobian) / 0.7**2
+    if kind == "last":
+        np.testing.assert_allclose(covariance(belief), np.linalg.inv(precision), rtol=1e-3)
+    else:
+        np.testing.assert_allclose(belief.spread, np.diag(precision), rtol=1e-3)
+
+
+def test_a_full_covariance_takes_its_jacobian_where_the_step_began():
+    """For one outcome of a network with hidden units: Lambda = P + J'J / noise^2 at the start."""
+    posterior = es.Laplace(es.Network(es.GaussianMLP(2, (3,), prior_std=1.0), 2, 4, 0.3, 1.0))
+    start = posterior.init(KEY)
+    grown = jax.tree.map(lambda w: 50 * w, start.member.model)  # it starts near zero
+    start = start._replace(member=start.member._replace(model=grown, start=grown))
+    x = X[0, :2]
+    first, last = (np.asarray(w, np.float64) for w in grown.weights)
+    units = first @ x
+    hidden, slope = np.where(units > 0, units, 0.01 * units), np.where(units > 0, 1, 0.01)
+    jacobian = np.append(np.outer(last * slope, x).ravel(), hidden)
+    action = es.Action(jnp.int32(0), jnp.asarray(x, float))
+    have = posterior.update(KEY, start, action, jnp.asarray(3.0))
+    want = np.linalg.inv(np.eye(9) + np.outer(jacobian, jacobian) / 0.09)
+    assert np.abs(weights(have) - weights(start)).max() > 0.1
+    np.testing.assert_allclose(covariance(have), want, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["full", "last", "diagonal"])
+def test_samples_have_the_covariance_it_says(kind):
+    """Of 20,000 draws: a covariance in units of the deviations to 5 sqrt(2 / 20,000) = 0.05. A
+    root that is not symmetric, which rows of one action after another make."""
+    make = es.GaussianMLP(DIM, (), prior_std=2.0)
+    posterior = es.Laplace(es.Network(make, DIM, 40, 0.2, 2.0), kind)
+    belief = learned(posterior, X @ np.array([[1, 0.9, 0.9], [0, 0.3, 0], [0, 0, 0.1]]))
+    wide = np.asarray(belief.spread, np.float64)
+    want = np.diag(1 / wide) if kind == "diagonal" else wide @ wide.T
+    drawn = np.asarray(posterior.values(KEY, belief, jnp.eye(DIM), 20_000))
+    sd = np.sqrt(np.diag(want))
+    error = (np.cov(drawn.T) - want) / np.outer(sd, sd)
+    assert (np.abs(error) < 0.05).all(), error
+    if kind != "diagonal":
+        assert np.abs((wide.T @ wide - want) / np.outer(sd, sd)).max() > 0.2
+
+
 def test_inflation_scales_how_far_samples_are():
     one, two = (es.Laplace(frozen(), "diagonal", inflation) for inflation in (1.0, 3.0))
     belief, features = learned(one), jnp.asarray(X[:4], float)

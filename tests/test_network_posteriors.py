@@ -77,6 +77,67 @@ def test_langevin_samples_have_the_exact_posteriors_mean_and_covariance(precondi
     assert (np.abs(error) < 4 * np.sqrt(2 / chains) + 0.06).all(), error
 
 
+def linear_run(posterior, seed, xs, ys):
+    """What chains or draws think of the axes and the origin, having learned rows once."""
+    rows = jnp.asarray(xs, float), jnp.asarray(ys, float)
+
+    @eqx.filter_jit
+    def run(posterior, key):
+        def learn(belief, t):
+            action = es.Action(jnp.int32(0), rows[0][t])
+            return posterior.update(jax.random.fold_in(key, t), belief, action, rows[1][t]), None
+
+        belief = jax.lax.scan(learn, posterior.init(key), jnp.arange(len(xs)))[0]
+        offer = jnp.concatenate([EYE, jnp.zeros((1, DIM))])
+        return posterior.values(jax.random.fold_in(key, 9), belief, offer, 1000), belief
+
+    values, belief = run(posterior, jax.random.key(seed))
+    return np.asarray(values, np.float64), belief
+
+
+def many(n, noise_std):
+    rng = np.random.default_rng(1)
+    xs = rng.normal(size=(n, DIM))
+    return xs, xs @ [0.1, -0.1, 0.05] + noise_std * rng.normal(size=n)
+
+
+def test_langevin_chains_do_not_share_their_minibatches():
+    """The mean of 100 independent chains is 0.1 of their own deviation off the posterior's, in
+    four runs of four values; with batches in common it was half of it."""
+    n, noise = 300, 0.1
+    xs, ys = many(n, noise)
+    make = es.GaussianMLP(DIM, (), prior_std=0.3)
+    learner = es.Network(make, DIM, n, noise, 0.3, learning_rate=0.002, batch=16, steps=5)
+    posterior = es.Langevin(learner, 100, precondition=False)
+    exact = np.linalg.inv(np.eye(DIM) / 0.09 + xs.T @ xs / noise**2)
+    mean, off = exact @ xs.T @ ys / noise**2, []
+    for seed in range(4):
+        values = linear_run(posterior, seed, xs, ys)[0][:, :DIM]
+        off.append((values.mean(axis=0) - mean) / values.std(axis=0))
+    assert np.sqrt(np.mean(np.square(off))) < 0.2
+
+
+@pytest.mark.parametrize("noise_std", [0.1, 1.0])
+def test_learned_noise_leaves_the_posterior_its_width(noise_std):
+    """Langevin chains and mean fields that are told nothing: the variance is that of the posterior
+    for the noise they learned, within a factor of 2; with a fifth of the noise it was 0.04."""
+    n = 200
+    xs, ys = many(n, noise_std)
+    learner = es.Network(es.GaussianMLP(DIM, ()), DIM, n, batch=None, steps=5, learning_rate=0.01)
+    for posterior in (es.Langevin(learner, 300), es.BayesByBackprop(learner)):
+        values, (shared, member) = linear_run(posterior, 0, xs, ys)
+        learned = np.mean(shared.scales.noise_std(member.error, shared.held))
+        rows = np.append((xs - xs.mean(0)) / xs.std(0), np.ones((n, 1)), axis=1)
+        offer = np.concatenate([np.eye(DIM), np.zeros((1, DIM))])
+        offer = np.append((offer - xs.mean(0)) / xs.std(0), np.ones((4, 1)), axis=1)
+        spread, prior = ys.std(), 0.0625 / (DIM + 1)
+        precision = np.eye(DIM + 1) / prior + rows.T @ rows * spread**2 / learned**2
+        want = spread**2 * np.diag(offer @ np.linalg.inv(precision) @ offer.T)
+        ratio = values.var(axis=0) / want
+        assert (ratio > 0.5).all(), ratio
+        assert (ratio < 2.0).all(), ratio
+
+
 def test_langevins_temperature_scales_the_covariance():
     cold = es.Langevin(linear(), 1000, False, temperature=0.25)
     drawn = np.asarray(cold.values(KEY, taught(cold, KEY, 4), EYE, 1))
@@ -116,6 +177,87 @@ def test_a_hypermodel_shows_its_prior_before_data():
     drawn = np.asarray(draw(jax.random.split(KEY, 4000)))
     np.testing.assert_allclose(np.cov(drawn.T), 1.44 * np.eye(DIM), atol=0.11 * 1.44)
     assert not mean(posterior, begun(posterior, KEY)).any()
+
+
+@pytest.mark.parametrize(
+    ("posterior", "factors"),
+    [
+        (es.Hypermodel(es.Network(LINEAR, DIM), 4), lambda w: w.factors.weights[0]),
+        (es.EnsemblePlus(es.Network(es.GaussianMLP(DIM, (6,)), DIM), 4), lambda w: w.factors),
+    ],
+    ids=["hypermodel", "ensemble++"],
+)
+def test_factors_learn_in_the_unit_of_the_weights(posterior, factors):
+    """And not in that of their draws, which are sqrt(4) times smaller: 32 draws say it to 30%."""
+    widths = begun(posterior, KEY)[1].widths
+    made = posterior.learner.make.make
+    want = np.std([np.asarray(made(jax.random.key(i)).weights[-1]) for i in range(200)])
+    np.testing.assert_allclose(factors(widths), want, rtol=0.3)
+
+
+def test_a_mean_field_learns_logarithms_in_units_of_one():
+    widths = begun(es.BayesByBackprop(es.Network(LINEAR, DIM)), KEY)[1].widths
+    np.testing.assert_allclose(widths.log_std.weights[0], 1.0)
+    np.testing.assert_allclose(widths.mean.weights[0], PRIOR_STD, rtol=0.3)
+
+
+def test_a_randomised_prior_learns_in_the_unit_of_its_prior():
+    """Wherever f starts: here at zero, which has no width."""
+    zero = lambda key: es.MLP([jnp.zeros(DIM)])  # noqa: E731
+    learner = es.Network(es.RandomisedPrior(LINEAR, start=zero), DIM)
+    _, member = learner.init(KEY)
+    np.testing.assert_allclose(member.widths.learned.weights[0], PRIOR_STD, rtol=0.3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda net, c: es.Epinet(net, 5, inflation=c),
+        lambda net, c: es.EnsemblePlus(net, 5, inflation=c),
+        lambda net, c: es.Hypermodel(net, 5, inflation=c),
+    ],
+    ids=["epinet", "ensemble++", "hypermodel"],
+)
+def test_inflation_scales_the_prior_and_the_perturbations(make):
+    net = es.Network(es.GaussianMLP(DIM, (), prior_std=1.0), DIM, 4, 1.0, 1.0)
+    if "Hypermodel" not in type(make(net, 1.0)).__name__:
+        net = es.Network(es.GaussianMLP(DIM, (6,), prior_std=1.0), DIM, 4, 1.0, 1.0)
+    found = []
+    for inflation in (1.0, 3.0):
+        posterior = make(net, inflation)
+        belief = begun(posterior, KEY)
+        values = posterior.values(KEY, belief, EYE, 20)
+        after = posterior.update(KEY, belief, es.Action(jnp.int32(0), EYE[0]), 1.0)
+        found.append((np.asarray(values), np.asarray(after[1].noise.shift[0])))
+    np.testing.assert_allclose(found[1][0], 3 * found[0][0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[1][1], 3 * found[0][1], rtol=1e-5)
+    assert np.abs(found[0][0]).max() > 0.1
+
+
+def test_an_epinets_head_sees_the_index():
+    """A head that is not silent is no multiple of z: twice the index is not twice the output."""
+    posterior = es.Epinet(linear(es.GaussianMLP(DIM, (6,))), 5)
+    module = posterior.learner.make.wide(KEY)
+    z, x = jax.random.normal(KEY, (5,)), jnp.ones(DIM)
+    once, twice, none = (module.at(c * z)(x) for c in (1.0, 2.0, 0.0))
+    assert abs(float(twice - 2 * once + none)) > 1e-3
+
+
+def test_perturbations_go_in_all_directions_alike():
+    """Of 2,000 directions of length 1 in a plane: their mean has the standard error 1 / sqrt(4000)
+    in either entry, and five are allowed."""
+    posterior = es.Hypermodel(es.Network(LINEAR, DIM, 1, steps=1, batch=1), 2)
+    belief = begun(posterior, KEY)
+
+    @jax.jit
+    @jax.vmap
+    def direction(key):
+        action = es.Action(jnp.int32(0), EYE[0])
+        return posterior.update(key, belief, action, jnp.zeros(()))[1].noise.shift[0]
+
+    drawn = np.asarray(direction(jax.random.split(KEY, 2000)))
+    np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), 1, rtol=1e-5)
+    assert (np.abs(drawn.mean(axis=0)) < 5 / np.sqrt(4000)).all()
 
 
 def test_a_linear_hypermodel_learns_the_exact_mean_and_an_ensembles_members():
@@ -217,6 +359,16 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: es.Hypermodel(es.Hypermodel(linear()).learner),
         ValueError,
         "plain Network",
+    ),
+    "frozen": (
+        lambda: es.Hypermodel(linear(es.RandomisedPrior(LINEAR))),
+        ValueError,
+        "Hypermodel draws all weights of a network, and this one has some that are never learned",
+    ),
+    "frozen means": (
+        lambda: es.BayesByBackprop(linear(es.RandomisedPrior(LINEAR))),
+        ValueError,
+        "without RandomisedPrior",
     ),
     "epinet": (
         lambda: es.Epinet(es.Network(lambda k: eqx.nn.MLP(3, "scalar", 4, 1, key=k), 3)),

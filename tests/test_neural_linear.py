@@ -2,6 +2,7 @@
 
 # pyright: reportArgumentType=false
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,7 +59,8 @@ def test_the_regression_is_made_anew_on_the_features_of_the_moment(noise_std):
 
 
 def test_samples_have_the_moments_it_says():
-    posterior = es.NeuralLinear(moving(noise_std=0.7), inflation=1.3)
+    """With little noise the root is far from symmetric, and which way it is solved by matters."""
+    posterior = es.NeuralLinear(moving(noise_std=0.1), inflation=1.3)
     belief = learned(posterior)
     draw = jax.jit(lambda: posterior.values(jax.random.key(1), belief, FEATURES, 20_000))
     values = np.asarray(draw(), np.float64)
@@ -67,11 +69,70 @@ def test_samples_have_the_moments_it_says():
     np.testing.assert_allclose(std, values.std(axis=0), rtol=5 / 200)
 
 
+def test_only_what_was_seen_counts():
+    """After 3 of 20 possible observations: an empty row has the constant for a feature."""
+    posterior = es.NeuralLinear(moving(noise_std=0.7, prior_std=1.5))
+    have = learned(posterior, X[:3], Y[:3])
+    first, last = (np.asarray(w, np.float64) for w in have.member.model.weights)
+    units = np.append(X[:3], np.ones((3, 1)), axis=1) @ first.T
+    phi = np.where(units > 0, units, 0.01 * units)
+    precision = np.eye(len(last)) / 1.5**2 + phi.T @ phi / 0.7**2
+    np.testing.assert_allclose(have.root @ have.root.T, precision, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("noise_std", [1e-2, 1e-4])
+def test_precise_outcomes_do_not_break_the_regression(noise_std):
+    """More units than float32 can tell apart in a sum of squares of phi / noise_std: NaN then."""
+    rng = np.random.default_rng(1)
+    xs = rng.normal(size=(60, DIM))
+    make = es.GaussianMLP(DIM, (50,))
+    posterior = es.NeuralLinear(es.Network(make, DIM, 64, noise_std, steps=1, batch=8))
+    belief = learned(posterior, xs, xs[:, 0] ** 2)
+    assert int(posterior.diverged(belief)) == 0
+    mean, std = posterior.mean_and_std(belief, jnp.asarray(xs, float))
+    assert np.isfinite(mean).all()
+    assert (np.asarray(std) > 0).all()
+
+
 def test_with_no_data_it_shows_its_prior():
     posterior = es.NeuralLinear(frozen())
     _, std = posterior.mean_and_std(posterior.init(KEY), FEATURES)
     phi = np.tanh(np.asarray(FEATURES) @ PROJECTION.T)
     np.testing.assert_allclose(std, 1.5 * np.linalg.norm(phi, axis=1), rtol=1e-5)
+
+
+class Together(eqx.Module):
+    """Two layers side by side in one module: all of it would be taken for the last."""
+
+    hidden: jax.Array
+    last: jax.Array
+
+    def __call__(self, x):
+        return self.last @ jnp.tanh(self.hidden @ x)
+
+
+def together(key):
+    return Together(jax.random.normal(key, (5, DIM)), jax.random.normal(key, (5,)))
+
+
+def squashed(final):
+    return lambda key: eqx.nn.MLP(DIM, "scalar", 5, 1, final_activation=final, key=key)
+
+
+def test_plain_equinox_modules_with_a_linear_last_layer_are_fine():
+    es.NeuralLinear(es.Network(squashed(lambda x: x), DIM))
+    es.Laplace(es.Network(es.RandomisedPrior(es.GaussianMLP(DIM, (5,))), DIM), "last")
+
+
+@pytest.mark.parametrize("posterior", [es.NeuralLinear, lambda net: es.Laplace(net, "last")])
+@pytest.mark.parametrize(
+    "make",
+    [together, squashed(jnp.tanh), squashed(jax.nn.relu), es.GaussianMLP(DIM, (5,), squash=True)],
+    ids=["together", "tanh", "relu", "squash"],
+)
+def test_an_output_that_is_not_linear_in_the_last_layer_is_refused(posterior, make):
+    with pytest.raises(ValueError, match="needs a network whose output is linear in its last"):
+        posterior(es.Network(make, DIM))
 
 
 BAD = [

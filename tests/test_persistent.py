@@ -137,3 +137,32 @@ def test_the_next_try_goes_to_the_action_tried_least():
     moved = 0.4 * votes[0] * np.array([-1, 0, 0.5, 0.5])
     np.testing.assert_allclose(have - votes, moved, atol=1e-6)
     assert votes[0] > 0
+
+
+def test_vectors_of_outcomes_count_by_their_sum_and_the_posterior_learns_by_the_same_key():
+    learner = es.PerAction(es.Linear(DIM, outcomes=2, reward=lambda y: y[..., 0] - y[..., 1]), ARMS)
+    ensemble = es.Ensemble(learner, 3)
+    agent, key = es.Persistent(ensemble), jax.random.key(2)
+    state, action = agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM))
+    after = agent.update(key, state, action, jnp.array([1.0, 2.0]))
+    assert (float(after[1].low), float(after[1].high)) == (3.0, 3.0)
+    again = agent.update(key, after, action, jnp.array([2.0, 1.0]))
+    assert (float(again[1].low), float(again[1].high)) == (3.0, 3.0)
+    want = ensemble.update(key, state[0], action, jnp.array([1.0, 2.0]))
+    same = jax.tree.map(np.array_equal, after[0], want)
+    assert all(jax.tree.leaves(same))
+
+
+def test_a_context_is_looked_at_once_for_all_actions():
+    """Other rows of the offer are not needed to learn: `values` is asked for one."""
+    asked = []
+
+    class Noting(es.Ensemble):
+        def values(self, key, belief, features, draws):
+            asked.append(features.shape)
+            return super().values(key, belief, features, draws)
+
+    agent = es.Persistent(Noting(es.PerAction(es.Linear(DIM), ARMS), 3))
+    key = jax.random.key(0)
+    agent.update(key, agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM)), 1.0)
+    assert asked == [(1, DIM)]

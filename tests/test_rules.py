@@ -78,6 +78,47 @@ def test_gamma_grows_with_the_root_of_actions_and_time():
     np.testing.assert_allclose(start, np.ones(3) / 3, rtol=1e-6)
 
 
+def test_bounds_give_nothing_to_what_is_not_available():
+    agent = es.UCB(es.IndependentArms(3, noise_std=1.0), 1.0)
+    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), jnp.eye(3)[0]), 9.0)
+    assert agent.probabilities(state, jnp.eye(3)).tolist() == [1, 0, 0]
+    for available in ([False, True, True], np.array([False, True, True])):
+        np.testing.assert_allclose(
+            agent.probabilities(state, jnp.eye(3), available), [0, 0.5, 0.5], rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        es.ThompsonSampling(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
+        es.Persistent(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
+        es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.1),
+        es.SquareCB(es.PerAction(es.Linear(2), 3)),
+        es.Uniform(),
+    ],
+    ids=lambda agent: type(agent).__name__,
+)
+def test_what_is_available_may_be_a_plain_list(agent):
+    state, rows = agent.init(KEY), jnp.ones((3, 2))
+    have = agent.probabilities(state, rows, [True, False, True])
+    assert have[1] == 0
+    assert np.array_equal(have, agent.probabilities(state, rows, jnp.array([True, False, True])))
+    assert int(agent.act(KEY, state, rows, [False, False, True])) == 2
+
+
+def test_one_row_of_features_stands_for_all_actions_of_greedy_rules():
+    for agent in (
+        es.Greedy(es.PerAction(es.Linear(2), 3)),
+        es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.1),
+        es.SquareCB(es.PerAction(es.Linear(2), 3)),
+    ):
+        assert fact(agent, "context")
+        state, row = agent.init(KEY), jnp.array([[1.0, 2.0]])
+        one, all_ = (agent.probabilities(state, jnp.repeat(row, n, 0)) for n in (1, 3))
+        np.testing.assert_allclose(one, all_, rtol=1e-6)
+
+
 def test_a_lost_model_has_no_chances_but_still_acts():
     agent = es.SquareCB(es.IndependentArms(2, noise_std=1.0))
     (shared, member), t = agent.init(KEY)

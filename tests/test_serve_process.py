@@ -1,12 +1,13 @@
 """The service as processes: it listens, ends gracefully, and workers that die are started anew."""
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from serving import ready
 
+import ensemble_sampling as es
 from ensemble_sampling.serve import supervisor
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
@@ -66,23 +68,26 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         assert found["columns"]["outcome"] == [None]
 
 
-def test_requests_in_flight_are_answered_when_it_ends(tmp_path):
-    with started(tmp_path / "place") as (process, url, _), ThreadPoolExecutor(4) as pool:
+def test_a_request_in_flight_is_answered_when_it_ends(tmp_path):
+    with started(tmp_path / "place") as (process, url, _):
         ready(url)
-        # The first decision takes a while, since its program is compiled.
-        answers = [
-            pool.submit(httpx.post, f"{url}/v1/bandits/default/decide", json=OFFER, timeout=60)
-            for _ in range(4)
-        ]
-        time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        assert [answer.result().status_code for answer in answers] == [200] * 4
+        body = json.dumps(OFFER).encode()
+        head = "POST /v1/bandits/default/decide HTTP/1.1\r\nHost: localhost\r\n"
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(
+                f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            )
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # it waits for the body
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            connection.sendall(body)
+            found = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert found.startswith(b"HTTP/1.1 200 ")
         assert process.wait(30) == 0
 
 
 def test_a_port_that_is_taken_is_said(tmp_path):
-    import socket
-
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -100,6 +105,10 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         ready(url)
         first = children(process)
         assert len(first) == 2
+        made = []
+        for _ in range(8):  # a connection each, for whichever worker takes it
+            with es.Client(url, timeout=60, retries=20) as client:
+                made.append(client.decide(OFFER["actions"]).id)
         os.kill(first[0], signal.SIGKILL)
         until = time.monotonic() + 30
         while time.monotonic() < until and (
@@ -110,7 +119,12 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         assert len(second) == 2
         assert first[1] in second
         assert first[0] not in second
-        assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
+        for id in made:
+            with es.Client(url, timeout=60, retries=20) as client:
+                assert client.outcome(id, 1.0)
+        counted = httpx.get(f"{url}/metrics", timeout=60).text  # also by the one that was killed
+        said = 'method="POST",route="/v1/bandits/{name}/decide",status="200"'
+        assert f"ensemble_requests_total{{{said}}} 8\n" in counted
         os.kill(process.pid, signal.SIGKILL)  # workers end with their supervisor
         process.wait(30)
         until = time.monotonic() + 30

@@ -10,6 +10,7 @@ import ensemble_sampling as es
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
 from ensemble_sampling.decide.keeper import Keeper
 from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.decide.transfer import export_history
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
@@ -223,7 +224,7 @@ def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
 def test_the_first_decision_settles_for_all(opened):
     one, learner = opened(None)
     two, follower = opened(None)
-    words = {"tea": {"hot": True}, "cake": {"hot": False}}
+    words = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
     with pytest.raises(Refused, match="one row per action"):
         decide(one, Ask([]))
     (made,) = decide(one, Ask(words, {"hour": 9}))
@@ -288,8 +289,28 @@ def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
     assert len(list(one._ledger.opinions(0))) in (said, said + 1)  # until it was heard of
 
 
+def test_a_candidate_takes_over_from_the_default_agent_that_hashes(opened):
+    rival = es.EnsembleSampling(es.Linear(256), members=4)
+    one, learner = opened(None, candidates={"rival": rival})
+    two, follower = opened(None, candidates={"rival": rival})
+    words = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
+    (made,) = decide(one, Ask(words, event="e"))
+    one.shadow("rival")
+    tell(two, (made.id, 1.0))
+    learner.step()
+    two.promote("rival")
+    assert decide(one, Ask(words))[0].action in words
+    assert decide(two, Ask(words, event="e"))[0].again
+    learner.step()
+    follower.step()
+    assert (one.named, two.named) == ("rival", "rival")
+    third, _ = opened(None, candidates={"rival": rival})
+    assert third.named == "rival"
+    assert decide(third, Ask(words))[0].action in words
+
+
 def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
-    one, first = opened()
+    _, first = opened()
     two, second = opened()
     first.step()
     second.step()
@@ -308,3 +329,28 @@ def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
     first._renew = 0.0
     first.step()
     assert not first.learning
+
+
+def test_what_was_learned_goes_elsewhere_as_a_file(opened, tmp_path):
+    front, keeper = opened()
+    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS))
+    tell(front, *((one.id, float(n)) for n, one in enumerate(made) if n % 3))
+    keeper.step()
+    content = export_history(front._ledger)
+    other = Shared(tmp_path / "other", AGENT)
+    keeping = Keeper(other, tmp_path / "other")
+    assert other.take_in(content) == len([n for n in range(40) if n % 3])
+    keeping.step()
+    # Draws of noise are by a decision's number, which is another one here.
+    ours, theirs = front.mind().taught.state, other.mind().taught.state
+    assert equal(ours.scale, theirs.scale)
+    assert equal(ours.belief[0], theirs.belief[0])
+    with pytest.raises(Refused, match="checksum"):
+        other.take_in(content[:-40] + bytes(40))
+    with pytest.raises(Refused, match="no exported history"):
+        other.take_in(b"PK")
+    third = Shared(tmp_path / "third", OTHER)
+    with pytest.raises(Refused, match="another configuration's: they differ in agent"):
+        third.take_in(content)
+    for one in (keeping, other, third):
+        one.close()

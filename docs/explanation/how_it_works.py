@@ -11,10 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import ensemble_sampling as es
-from ensemble_sampling.paper.figures import FONT, STYLES
+from ensemble_sampling.files import write_json
+from ensemble_sampling.study.styles import FONT, style
 
 HERE = Path(__file__).parent
-ARMS, LEARNER, WORLD = 50, es.IndependentArms(50), es.GaussianArms(50)
+SAVED = HERE.parents[1] / "results" / "benchmarks" / "small_ensembles.json"
+ARMS, WORLD = 50, es.GaussianArms(50)
+LEARNER = es.IndependentArms(ARMS, noise_std=1.0)
 THOMPSON = es.ThompsonSampling(es.Exact(LEARNER))
 
 
@@ -28,7 +31,8 @@ def stuck(agent: Any, key: Any, state: Any, event: Any) -> Any:
 
 def lines(ax: Axes, x: Any, curves: dict[str, Any], logy: bool = True, skip: int = 0) -> None:
     """`skip` the first styles, so that an agent looks the same in both halves of a picture."""
-    for (label, y), (colour, mark) in zip(curves.items(), STYLES[skip:], strict=False):
+    for i, (label, y) in enumerate(curves.items(), skip):
+        colour, mark, _ = style(i)
         at = np.unique(np.geomspace(1, len(y), 12).astype(int)) - 1
         ax.plot(x, y, color=colour, lw=1.1, marker=mark, ms=4.5, markevery=at.tolist(), label=label)
     ax.set(xscale="log", xlabel="period")
@@ -55,20 +59,26 @@ def small_ensembles(periods: int = 2000, realizations: int = 2000) -> Figure:
     regret = {a.label: es.simulate(a, WORLD, periods, realizations).mean for a in agents}
     lines(left, middles(periods), {label: smooth(mean) for label, mean in regret.items()})
     left.set(ylabel="regret per period", title="Greedy early, stuck later")
-    share = {
-        a.label: es.simulate(a, WORLD, periods, realizations // 4, measure=stuck).mean
-        for a in agents[1:]
-    }
+    share = shares(agents[1:], periods, realizations // 4)
     wrong = {label: smooth(mean) for label, mean in share.items()}
     lines(right, middles(periods), wrong, logy=False, skip=1)
     right.set(ylabel="share of realizations", title="All members agree on a wrong arm")
     return figure
 
 
+def shares(agents: list[Any], periods: int, realizations: int) -> dict[str, np.ndarray]:
+    """Agent -> how often its members agree on a wrong arm; what the page quotes is saved."""
+    runs = [es.simulate(a, WORLD, periods, realizations, measure=stuck) for a in agents]
+    stuck_last = {run.label: [float(run.mean[-1]), float(run.stderr[-1])] for run in runs}
+    about = {"arms": ARMS, "periods": periods, "realizations": realizations, "seed": 0}
+    write_json(SAVED, {**about, "wrong_and_unanimous_at_the_end": stuck_last})
+    return {run.label: run.mean for run in runs}
+
+
 def posterior_match(periods: int = 1000, realizations: int = 500) -> Figure:
     """KL between the members' votes and the exact posterior, watching or acting."""
     figure, axes = canvas()
-    learner, world = es.Linear(5), es.LinearBandit(5, arms=20)
+    learner, world = es.Linear(5, noise_std=1.0), es.LinearBandit(5, arms=20)
     for ax, adaptive in zip(axes, (False, True), strict=True):
         curves, at = {}, None
         for members in (5, 20, 80):

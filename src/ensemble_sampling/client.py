@@ -3,10 +3,10 @@
 import asyncio
 import json
 import random
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -282,7 +282,7 @@ class Client(_Calls):
             except httpx.TransportError as error:
                 if attempt == self._retries:
                     raise _unreachable(request, error, attempt + 1) from error
-            time.sleep(self._wait(attempt, response))
+            sleep(self._wait(attempt, response))
         raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:

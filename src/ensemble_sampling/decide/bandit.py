@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -18,7 +17,7 @@ from ..config import differences
 from ..core import Agent, Posterior
 from . import foreign, words
 from .begun import Begun
-from .copies import NAME
+from .databases import as_place, exists, public
 from .decisions import Decision, Prediction
 from .features import Hasher, precision
 from .ledger import Decided, Ledger, Observed, Revised
@@ -122,12 +121,13 @@ class Bandit(Begun):
         migrate: bool,
     ) -> "Bandit":
         bandit = cls.__new__(cls)
-        bandit._folder = folder = _path(folder)
+        bandit._folder = folder = as_place(folder)
         bandit._setup(*options)
         bandit._snapshot_every = checks.size("snapshot_every", snapshot_every)
         checked = _kept(offers)
-        if migrate and not (folder / NAME).exists():
-            raise FileNotFoundError(f"there is no ledger in {folder}: Bandit.open begins a new one")
+        if migrate and not exists(folder):
+            where = public(folder)
+            raise FileNotFoundError(f"there is no ledger in {where}: Bandit.open begins a new one")
         bandit._ledger = Ledger(folder)
         try:
             bandit._begin(migrate)
@@ -552,7 +552,7 @@ class Bandit(Begun):
         """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""
         with self._turn():
             self._ready()
-            self._ledger.backup(_path(path))
+            self._ledger.backup(as_place(path))
 
     def save(self) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
@@ -590,13 +590,6 @@ class Bandit(Begun):
 def _copied(leaf: Any) -> Any:
     """An array of one's own, with which nothing happens when the state is consumed."""
     return leaf.copy() if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.array(leaf)
-
-
-def _path(folder: Any) -> Path:
-    """The path of a folder; an empty one would be wherever the process happens to be."""
-    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise TypeError(f"expected the path of a folder, got {folder!r}")
-    return Path(folder)
 
 
 def _kept(offers: Any) -> str | None:

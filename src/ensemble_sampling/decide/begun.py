@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from .. import checks
@@ -13,6 +12,7 @@ from ..agents import as_agent
 from ..config import differences
 from ..core import fact
 from . import words
+from .databases import Place, public
 from .default import Default
 from .features import Hasher, precision
 from .ledger import Ledger
@@ -32,7 +32,7 @@ class Begun:
 
     _mind_type: type[Mind] = Mind
     _ledger: Ledger
-    _folder: Path | None
+    _folder: Place
     _snapshot_every: int
 
     def _setup(
@@ -84,14 +84,14 @@ class Begun:
         changed = [] if recorded is None else differences(recorded, self._mind.description)
         if changed and not migrate:
             raise ValueError(
-                f"{self._folder} was begun with another configuration; it differs in\n  "
+                f"{public(self._folder)} was begun with another configuration; it differs in\n  "
                 + "\n  ".join(changed)
                 + "\nOpen it with that one, or let Bandit.migrate replay its history into this one."
             )
         width, taken = self._ledger.width, self._mind.width
         if width is not None and taken not in (None, width):
             raise ValueError(
-                f"the decisions in {self._folder} have {width} features, this agent {taken}"
+                f"the decisions in {public(self._folder)} have {width} features, this agent {taken}"
             )
         self._mind.settle(width)
         if changed:
@@ -127,7 +127,8 @@ class Begun:
         Migrating, the numbers of today's default agent take the place of those recorded.
         """
         if "default" not in recorded and not migrate:
-            raise ValueError(f"{self._folder} was begun with an agent: open it with that one")
+            where = public(self._folder)
+            raise ValueError(f"{where} was begun with an agent: open it with that one")
         seed, normalise, hasher, actions, floor = self._options
         self._setup(
             None,

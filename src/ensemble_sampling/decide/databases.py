@@ -3,10 +3,11 @@
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from ..files import sync_folder, write_atomically
 from . import format
@@ -14,6 +15,8 @@ from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
 from .locks import DatabaseLock, FolderLock
 
 BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
+URLS = ("postgresql://", "postgres://")
+Place = Path | str | None  # a folder, the URL of a database with #name, or memory
 Statements = list[tuple[str, list[Any]]]  # each with its rows
 
 
@@ -22,9 +25,11 @@ class Database(Protocol):
 
     name: what to call it in messages.
     errors: what its methods raise beside `OSError`.
+    renewed: to be called when others may have written, since a connection was lost.
     """
 
     name: str
+    renewed: Callable[[], None]
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -123,6 +128,7 @@ class Sqlite:
         self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
+        self.renewed: Callable[[], None] = lambda: None
         self.connection = sqlite3.connect(":memory:", **OPTIONS)
 
     def open(self) -> None:
@@ -328,6 +334,42 @@ def transaction(db: Database) -> Iterator[None]:
         raise
 
 
-def database(place: Any, write: bool, shared: bool) -> Database:
-    """The one at a place: None is memory."""
+def database(place: Place, write: bool, shared: bool) -> Database:
+    if isinstance(place, str):
+        from .postgres import Postgres  # which few need
+
+        return Postgres(place, write, shared)
     return Sqlite(place, write, shared)
+
+
+def as_place(given: Any) -> Path | str:
+    """Where a ledger is: a folder, or the URL of a database. An empty path would be wherever the
+    process happens to be."""
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise TypeError(f"expected the path of a folder, got {given!r}")
+    if isinstance(given, str) and given.startswith(URLS):
+        return given
+    return Path(given)
+
+
+def public(place: Any) -> str:
+    """What to call a place, without what is secret in it."""
+    if not isinstance(place, str) or not place.startswith(URLS):
+        return str(place)
+    parts = urlsplit(place)
+    host, bandit = parts.netloc.rpartition("@")[2], parts.fragment or "default"
+    return f"postgresql://{host}{parts.path}#{bandit}"
+
+
+def exists(place: Path | str) -> bool:
+    """Whether there is a ledger, or something in its place."""
+    if isinstance(place, Path):
+        return (place / NAME).exists()
+    found = database(place, write=False, shared=False)
+    try:
+        found.open()
+        return not found.empty()
+    except found.errors as error:
+        raise OSError(f"cannot look for a ledger in {found.name}: {error}") from error
+    finally:
+        found.close()

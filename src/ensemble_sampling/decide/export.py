@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..files import write_atomically
+from .databases import as_place
 from .ledger import Ledger
 from .logs import COLUMNS, entry, plain
 
@@ -32,7 +33,7 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
         _arrow()  # or say what is missing, before anything is done
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
-    ledger = Ledger(Path(folder), write=False)
+    ledger = Ledger(as_place(folder), write=False)
     try:
         write_atomically(path, lambda file: kinds[path.suffix](ledger, file))
         return ledger.decisions
@@ -86,7 +87,7 @@ def _write_parquet(ledger: Ledger, file: Any) -> None:
         "number": number,
     }
     said = "SELECT outcome FROM outcomes UNION ALL SELECT outcome FROM revisions"
-    several = ledger.ask(f"SELECT max(substr(outcome, 1, 1) = '[') FROM ({said})")
+    several = ledger.ask(f"SELECT count(*) FROM ({said}) AS said WHERE outcome LIKE '[%'")
     basic["outcome"] = arrow.list_(arrow.float64()) if several else arrow.float64()
 
     def kind(word: str) -> Any:

@@ -114,7 +114,7 @@ class Hasher:
         rows = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
         at, weights = rows * self.width + columns, sizes[:, None] * values * signs
         table = np.bincount(at.ravel(), weights.ravel(), len(parts) * self.width)
-        table = table.reshape(len(parts), self.width)[: len(each)]
+        table = table.reshape(len(parts), self.width)[: len(each)].astype(float)  # of nothing: int
         if names is not None:
             called = np.array([_hash(f"name={name}") for name in names], np.uint32)
             columns, signs = self._columns(np.uint32(0), called, np.zeros(len(called), bool))

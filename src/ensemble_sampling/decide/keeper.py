@@ -55,6 +55,10 @@ class Keeper(Begun):
             if held and not self.learning:
                 self._loaded = None  # others may have changed anything
             self.learning, self.learner = held, self._ledger.holder()
+        with self._ledger.turn(write=False):
+            changed = self.front.loaded != self._ledger.configured
+        if changed:
+            self.front.refresh()
         if self.learning:
             self._learn()
         else:
@@ -85,7 +89,7 @@ class Keeper(Begun):
     def _reload(self) -> None:
         """Within a turn: begin as the front did, with minds that learn."""
         front = self.front
-        self._setup(front.in_charge, *front._given[1:])
+        self._setup(*front.begun_with)
         self._begin(migrate=False)
         for name, known in recorded(self._ledger).items():
             if name in front.candidates and name != APPRENTICE and self._mind.agent is not None:
@@ -123,10 +127,6 @@ class Keeper(Begun):
             version = self._ledger.stored_version(file)
             if version is not None and version != self._seen.get(file):
                 read[name] = (version, self._ledger.stored(file))
-        with self._ledger.turn(write=False):
-            changed = self.front.loaded != self._ledger.configured
-        if changed:
-            self.front.refresh()
         with self._ledger.turn(write=False):  # after they were read: it knows all they know
             self.front.settings = Settings.recorded(self._ledger.setting(SETTINGS))
             for name, (version, content) in read.items():

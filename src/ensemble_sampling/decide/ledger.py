@@ -15,7 +15,7 @@ import numpy as np
 
 from ..files import Damaged
 from . import format
-from .databases import Sqlite, database, transaction
+from .databases import Place, Sqlite, database, transaction
 from .features import precision
 from .format import INSERT, numbered, opened, paged, sealed
 from .history import History
@@ -44,7 +44,8 @@ Rows = dict[str, list[Any]]  # to be written, by table
 class Ledger:
     """Decisions and outcomes in order.
 
-    place: a folder, or None, which keeps them in memory.
+    place: a folder; the URL of a PostgreSQL database with the bandit's name behind a #; or None,
+        which keeps them in memory.
     write: whether to write to it, or only to read it as it is now.
     shared: whether other processes may write as well, in turns; else one process writes at a time,
         and others may read meanwhile. What shows that it is taken dies with the process.
@@ -52,7 +53,7 @@ class Ledger:
     Every `add_...` is all or nothing, and on disk when it returns; within a `turn`, when that ends.
     """
 
-    def __init__(self, place: Path | None, write: bool = True, *, shared: bool = False):
+    def __init__(self, place: Place, write: bool = True, *, shared: bool = False):
         if shared and not write:
             raise ValueError("a ledger that is only read is not shared: it stays what it is")
         self.place, self.closed, self._write, self._pid = place, False, write, os.getpid()
@@ -67,6 +68,7 @@ class Ledger:
         self._wrote = False  # anything in this turn
         self._names: list[Name] = []
         self._database = database(place, write, shared)
+        self._database.renewed = self._doubt
         try:
             with self._explained("cannot open the ledger"):
                 self._database.open()
@@ -173,10 +175,11 @@ class Ledger:
         try:
             with self._explained(f"cannot {'write to' if write else 'read'} the ledger"):
                 self._recount(db.standing(write))
+                before = dict(self._held)
             yield
             self._may("read")
             if write:
-                self._commit()
+                self._commit(before)
             else:
                 db.rollback()
         except BaseException:
@@ -186,11 +189,11 @@ class Ledger:
         finally:
             self._turn = None
 
-    def _commit(self) -> None:
+    def _commit(self, before: dict[str, int]) -> None:
         try:
             self._database.commit()
         except self._database.errors as error:
-            raise self._unwritten(error) from error
+            raise self._unwritten(error, before) from error
         self._database.check("nothing of this call is acknowledged")
 
     @property
@@ -241,10 +244,13 @@ class Ledger:
             self._recent.clear()
             self._writer, self._pending = None, Waiting()
         if self._unsure or held["ids"] != len(self._names):
-            rows = [opened("ids", row) for row in self._database.execute("SELECT * FROM ids")]
-            rows.sort()
+            found = self._database.execute("SELECT * FROM ids ORDER BY number").fetchall()
+            rows = [opened("ids", row) for row in found]
             self._names = [Name(*row[1:]) for row in numbered("ids", rows, 0, held["ids"])]
         self._held, self._unsure = held, False
+
+    def _doubt(self) -> None:
+        self._unsure = True
 
     def _settle(self) -> None:
         """Learn from the database what it holds: a write was cut short, its fate unknown."""
@@ -337,7 +343,7 @@ class Ledger:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
         rows = {table: new for table, new in rows.items() if new}
-        if self.place is None and self._turn is None:
+        if self.place is None and not self._in_turn:
             self._waiting.append(rows)
         else:
             self._insert_now(
@@ -361,18 +367,18 @@ class Ledger:
         try:
             self._db.write(statements)
         except self._database.errors as error:
-            raise self._unwritten(error) from error
+            raise self._unwritten(error, self._held) from error
         self._database.check("nothing of this call is acknowledged")
 
-    def _unwritten(self, error: Exception) -> OSError:
+    def _unwritten(self, error: Exception, held: dict[str, int]) -> OSError:
         """What to say when writing failed; when only the sync failed, it may be on disk."""
-        held, db = self._held, self._database
+        db = self._database
         try:
             with transaction(db):  # takes the place in the log of what was not synced
                 format.record_counts(db)
             self._settle()
             certain = held == self._held
-        except db.errors:
+        except (OSError, *db.errors):
             certain = db.is_undone(error)
         return OSError(
             f"could not write to the ledger in {db.name}: {error}; "

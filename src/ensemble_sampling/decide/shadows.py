@@ -17,18 +17,19 @@ from .offers import Offer, Offers, shown
 WEIGHTS = """
 SELECT shadow, count(*), avg(r), sum(w), sum(w * r), sum(w * w), sum(w * w * r), sum(w * w * r * r)
 FROM (
-  SELECT p.shadow, p.probability / p.propensity AS w, CASE
+  SELECT p.shadow, p.probability / nullif(p.propensity, 0) AS w, CASE
     WHEN EXISTS (SELECT 1 FROM revisions WHERE decision = p.decision) THEN
       (SELECT reward FROM revisions WHERE decision = p.decision ORDER BY nth DESC LIMIT 1)
     ELSE o.reward END - (SELECT min(reward) FROM outcomes) AS r
   FROM opinions AS p JOIN outcomes AS o ON o.decision = p.decision
-) WHERE r IS NOT NULL GROUP BY shadow
+) AS weighted WHERE r IS NOT NULL GROUP BY shadow
 """
 ORIGIN = "SELECT min(reward) FROM outcomes"  # taken off before squares are summed, lest they cancel
 SUPPORT = 0.05  # of its choices may have had no chance, before nothing can be said of their value
 ENOUGH = 100  # decisions, before chance cannot explain weights that are missing
 AGREEMENT = (
-    "SELECT p.shadow, count(*), avg(p.chosen = d.chosen) FROM opinions AS p "
+    "SELECT p.shadow, count(*), avg(CASE WHEN p.chosen = d.chosen THEN 1.0 ELSE 0.0 END) "
+    "FROM opinions AS p "
     "JOIN decisions AS d ON d.number = p.decision GROUP BY p.shadow"
 )
 

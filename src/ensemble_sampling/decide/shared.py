@@ -12,6 +12,7 @@ from .asked import Ask, Made, Refused, Settings
 from .bandit import Bandit
 from .begun import Begun
 from .decisions import Values
+from .features import Hasher
 from .ledger import Decided, Event, Ledger, Observed, Opinion, Revised
 from .mind import Mind, Taught
 from .offered import Offered
@@ -19,6 +20,7 @@ from .offers import Offer
 from .programs import State
 from .shadows import candidate, recorded
 from .snapshots import SNAPSHOT
+from .transfer import import_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
 APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
@@ -118,13 +120,19 @@ class Shared(Begun):
         self.loaded = self._ledger.configured
 
     def _take_charge(self) -> None:
-        """The agent that was given, or a candidate that was promoted since."""
-        error = None
-        for name, agent in [("default", self._given[0]), *self.candidates.items()]:
-            self._setup(agent, *self._given[1:])
+        """The agent that was given, or a candidate that was promoted since, by all else as it was
+        recorded."""
+        error, said = None, self._ledger.description
+        tried = [("default", self._given)]
+        if said is not None:
+            others = (said["seed"], said["normalise"], Hasher.recorded(said["hasher"]))
+            others += (said["actions"], said.get("floor"))
+            tried += [(name, (agent, *others)) for name, agent in self.candidates.items()]
+        for name, options in tried:
+            self._setup(*options)
             try:
                 self._begin(migrate=False)
-                self.named, self.in_charge = name, agent
+                self.named, self.begun_with = name, options
                 return
             except ValueError as other:
                 error = error or other
@@ -483,6 +491,14 @@ class Shared(Begun):
                 kept[name] = b64encode(content).decode()
             self._ledger.set(KEPT, kept)
 
+    def take_in(self, content: bytes) -> int:
+        """Learn what another bandit of the same configuration has learned from; how much."""
+        with self._door, _told_as_refused():
+            with self._ledger.turn():
+                found = import_history(self._ledger, self._mind, content)
+            self._load()
+            return found
+
     def shadow(self, name: str) -> None:
         """Let one of the candidates watch from now on; it learns all that is recorded."""
         if name not in self.candidates:
@@ -523,7 +539,8 @@ class Shared(Begun):
 
     def close(self) -> None:
         with self._door:
-            self._ledger.close()
+            if not self._ledger.closed:
+                self._ledger.close()
 
 
 class _told_as_refused:

@@ -4,12 +4,12 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import words
+from .databases import as_place
 from .ledger import Decided, Ledger
 from .shadows import Compared, compare
 from .snapshots import snapshot_diverged
@@ -86,7 +86,9 @@ def summarize(
     return Summary(
         decisions=ledger.decisions,
         outcomes=ledger.outcomes,
-        expired=ledger.ask(f"SELECT count(*) FROM outcomes AS o WHERE expired AND NOT {REVISED}"),
+        expired=ledger.ask(
+            f"SELECT count(*) FROM outcomes AS o WHERE expired = 1 AND NOT {REVISED}"
+        ),
         pending=ledger.decisions - ledger.outcomes,
         waiting=None if first is None else max(0.0, time.time() - first),
         reward=ledger.ask(
@@ -146,7 +148,7 @@ def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None 
 
     `plot` names a file for a figure of it, in any format Matplotlib writes.
     """
-    ledger = Ledger(Path(folder), write=False)
+    ledger = Ledger(as_place(folder), write=False)
     try:
         if plot is not None:
             draw(ledger).savefig(plot)

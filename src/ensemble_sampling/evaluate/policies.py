@@ -72,7 +72,10 @@ def pupil(given: Any, log: Log, normalise: bool = True) -> Pupil:
 
     if given is None:
         arms = log.arms if log.shared else None
-        return Pupil(Default().agent(arms, log.dim, False), normalise, normalise)
+        agent = Default().agent(arms, log.dim, False)
+        if not normalise:  # by which missing ones become the usual
+            refuse_missing(log, "normalise=False")
+        return Pupil(agent, normalise, default=True)
     agent = fitting(as_agent(given), log)
     if isinstance(agent, Informed):  # it has a scale of its own
         return Pupil(agent, False)
@@ -348,14 +351,14 @@ def learned(one: Pupil, seed: int, x: np.ndarray, chosen: np.ndarray, outcome: n
     state = State(one.scale(x), one.agent.init(keys.start))
     origin = float(outcome[0]) if one.default and len(outcome) else 0.0
     leaves, structure = jax.tree.flatten(jax.tree.map(as_array, one.rule))
-    step = learn if fact(one.agent, "host") else _learning(structure)
+    step = _learning(structure)
     for rows in slices(len(x)):
         number = np.arange(rows.start, rows.stop, dtype=np.uint32)
         words = keys.words(number, chosen[rows])
         y = (outcome[rows] - origin).astype(precision())
         if fact(one.agent, "host"):
             for row in zip(words, x[rows], y, strict=True):
-                state = step(one.rule, row[0], state, *row[1:])
+                state = learn(one.rule, row[0], state, *row[1:])
         else:
             state = step(leaves, state, words, x[rows], y)
     return state

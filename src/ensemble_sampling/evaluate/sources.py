@@ -7,12 +7,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..decide.bandit import Bandit
+from ..decide.databases import as_place, public
 from ..decide.ledger import Ledger
 from ..decide.tables import is_frame
 from .log import Log, missing
@@ -37,7 +37,7 @@ def read(source: Any, **columns: Any) -> Log:
         with _ledger(source) as ledger:
             most = ledger.ask("SELECT max(length(probabilities)) FROM decisions") or 0
             size = (ledger.outcomes, most // ledger.dtype.itemsize)
-            where = "the bandit" if isinstance(source, Bandit) else str(source)
+            where = "the bandit" if isinstance(source, Bandit) else public(source)
             log = _gathered(lambda: map(_decided, ledger.all(offers=True)), size, where)
             log.ledger = ledger.id
             return log
@@ -60,7 +60,7 @@ def _ledger(source: Any) -> Iterator[Ledger]:
             source._ready()
             yield source._ledger
         return
-    ledger = Ledger(Path(source), write=False)
+    ledger = Ledger(as_place(source), write=False)
     try:
         yield ledger
     finally:

@@ -285,7 +285,7 @@ class Network(eqx.Module):
         outcome: Array,
         noise: Noise,
     ) -> tuple[History, Member]:
-        return self.follow(key, shared, member, action, outcome, noise, self._step)
+        return self.follow(key, shared, member, action, outcome, noise)
 
     def follow(
         self,
@@ -295,7 +295,7 @@ class Network(eqx.Module):
         action: Action,
         outcome: Array,
         noise: Noise,
-        step: Step,
+        step: Step | None = None,
         batch_key: Key | None = None,
     ) -> tuple[History, Member]:
         """`observe`, with steps of one's own, and with `batch_key` batches of one's own."""
@@ -317,11 +317,26 @@ class Network(eqx.Module):
                 # A mask for every row, or a few models for all of them.
                 each = rows.shape[0] if self.indices is None else self.indices
                 keys = jax.random.split(jax.random.fold_in(mask_key, i), each)
-            return step(i, history, member, Batch(rows, use, keys)), None
+            return (step or self._step)(i, history, member, Batch(rows, use, keys)), None
 
-        unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, its copies compilation
-        member, _ = jax.lax.scan(numbered, member, (rows, jnp.arange(self.steps)), unroll=unroll)
-        return history, self._examine(member)
+        def one_by_one(member: Member) -> Member:
+            unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, copies compilation
+            at = rows, jnp.arange(self.steps)
+            return self._examine(jax.lax.scan(numbered, member, at, unroll=unroll)[0])
+
+        if step is None and jax.default_backend() == "gpu":
+            from . import fused  # what it needs is slow to import, and of no use elsewhere
+
+            if fused.wanted(self, member):
+
+                def at_once(member: Member) -> Member:
+                    model, norm = fused.learned(self, history, member, rows)
+                    return self._judged(member._replace(model=model), norm)
+
+                return history, jax.lax.platform_dependent(
+                    member, cuda=at_once, default=one_by_one
+                )
+        return history, one_by_one(member)
 
     def _check(self, member: Member, action: Action, outcome: Array, noise: Noise) -> None:
         self.check_outcome(outcome)
@@ -440,6 +455,10 @@ class Network(eqx.Module):
         """Notice a network that blew up."""
         # One pass: the sum of squares is infinite or NaN where a weight is, or is about to be.
         norm = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(member.model))
+        return self._judged(member, jnp.asarray(norm))
+
+    def _judged(self, member: Member, norm: Array) -> Member:
+        """The member after its steps, by the sum of squares of its weights."""
         healthy = jnp.isfinite(norm)
         return member._replace(healthy=healthy, diverged=member.diverged + ~healthy)
 

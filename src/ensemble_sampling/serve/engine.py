@@ -19,8 +19,8 @@ from ..decide.keeper import EVERY, Keeper
 from ..decide.ledger import Ledger
 from ..decide.offered import Offered
 from ..decide.shared import KEPT, Shared
-from ..decide.snapshots import SNAPSHOT
 from ..decide.summary import summarize
+from ..decide.transfer import export_history
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 
@@ -238,7 +238,7 @@ class Engine:
 
     def in_charge(self) -> tuple[str, str]:
         """The agent that decides: the name it was promoted by, else "default", and as text."""
-        return self._front.named, repr(self._front.in_charge)
+        return self._front.named, repr(self._front.begun_with[0])
 
     def keep(self, name: str, content: bytes | None) -> None:
         """Remember something small with the ledger, in all processes; None forgets it."""
@@ -264,16 +264,18 @@ class Engine:
             self._front.promote(name)
 
     def export_state(self) -> bytes:
-        """What has been learned, as a file of safetensors."""
+        """What it has learned from, as a file, see `transfer`."""
         with self._reader() as ledger:
-            content = ledger.stored(SNAPSHOT)
-        if content is None:
-            raise Refused("unknown", "nothing has been learned yet")
-        return content
+            try:
+                return export_history(ledger)
+            except ValueError as error:
+                raise Refused("conflict", str(error)) from error
 
     def import_state(self, content: bytes) -> None:
-        """Go on from what another bandit of the same configuration has learned."""
-        raise Refused("conflict", "what a bandit knows is a function of its ledger")
+        """Learn what another bandit of the same configuration has learned from."""
+        with _away():
+            self._front.take_in(content)
+        self._wake.set()
 
     def close(self) -> None:
         """Answer what is asked already, save what was learned, and let others learn."""

@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..decide.copies import NAME as LEDGER
 
@@ -86,4 +87,5 @@ class Place:
         """Without the password that a URL may have."""
         if self.folder is not None:
             return str(self.folder)
-        return re.sub(r"//[^@/]*@", "//...@", self.url)
+        parts = urlsplit(self.url)
+        return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"

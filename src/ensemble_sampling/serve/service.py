@@ -128,9 +128,14 @@ class Service:
         await asyncio.to_thread(self.ring.refresh)
         self._following = asyncio.create_task(self._follow())
         names = await asyncio.to_thread(self.place.names)
-        for name in dict.fromkeys([*self._wanted, *names]):
+        for name in dict.fromkeys(self._wanted):
             await self._open(name, self.agents.specs.get(name, Spec()))
         self.ready = True
+        for name in names:
+            try:
+                await self.find(name)
+            except Refused as error:  # begun with an agent of its own, which nobody declared
+                logger.warning("bandit %s cannot be served: %s", name, error)
 
     def begin(self) -> None:
         """Start without waiting: until it is ready it answers that it is not."""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-DRAWS = 10_000
+DRAWS = 5_000
 """Draws that critical values are read from; fixed, so that the same values give the same answer."""
 
 
@@ -31,37 +31,42 @@ def least(values: np.ndarray, confidence: float = 0.95) -> Selected:
     given. Both take means over realizations to be normal.
     """
     values = np.asarray(values, np.float64)
-    rows, count = values.shape
-    mean, error = values.mean(axis=1), _stderr(values)
-    at = int(np.argmin(mean))
-    c = _quantile(np.abs(_draws(values)).max(axis=1), count, confidence)
+    mean, error, noise = values.mean(axis=1), _stderr(values), _noise(values)
+    at, count = int(np.argmin(mean)), values.shape[1]
+    largest = np.abs(_divided(noise, error)).max(axis=1)
+    c = _quantile(largest, count, confidence)
     low, high = mean[at] - c * error[at], mean[at] + c * error[at]
-    found = [row for row in range(rows) if row == at or not _beaten(values, row, confidence)]
+    rows = range(len(values))
+    found = [r for r in rows if r == at or not _beaten(values, r, noise, confidence)]
     return Selected(at, float(mean[at]), float(low), float(high), tuple(found))
 
 
-def _beaten(values: np.ndarray, row: int, confidence: float) -> bool:
+def _beaten(values: np.ndarray, row: int, noise: np.ndarray, confidence: float) -> bool:
     """Whether some other row is better beyond chance, in the same realizations."""
-    apart = values[row] - np.delete(values, row, axis=0)
+    apart = np.delete(values[row] - values, row, axis=0)
     mean, error = apart.mean(axis=1), _stderr(apart)
-    if not np.any(mean > 0):
-        return False
     if np.any((error == 0) & (mean > 0)):
         return True
-    t = np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
-    return bool(t.max() > _quantile(_draws(apart).max(axis=1), values.shape[1], confidence))
+    t = _divided(mean, error).max(initial=0.0)
+    if t == 0.0:
+        return False
+    by_chance = _divided(np.delete(noise[:, [row]] - noise, row, axis=1), error)
+    return bool(t > _quantile(by_chance.max(axis=1), values.shape[1], confidence))
 
 
 def _stderr(values: np.ndarray) -> np.ndarray:
     return values.std(axis=1, ddof=1) / values.shape[1] ** 0.5
 
 
-def _draws(values: np.ndarray) -> np.ndarray:
-    """Normal draws (DRAWS, rows) with the correlations of the rows."""
-    off = values - values.mean(axis=1, keepdims=True)
-    scale = np.sqrt(np.square(off).sum(axis=1, keepdims=True))
-    off = np.divide(off, scale, out=np.zeros_like(off), where=scale > 0)
-    eigenvalues, vectors = np.linalg.eigh(off @ off.T)
+def _divided(values: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """t values; 0 where there is no error to divide by."""
+    return np.divide(values, error, out=np.zeros_like(values), where=error > 0)
+
+
+def _noise(values: np.ndarray) -> np.ndarray:
+    """Draws (DRAWS, rows) of the errors of the rows' means, which go up and down together."""
+    covariance = np.atleast_2d(np.cov(values)) / values.shape[1]
+    eigenvalues, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     return np.random.default_rng(0).standard_normal((DRAWS, len(values))) @ root.T
 

@@ -230,12 +230,12 @@ function draw(history) {
   const shares = named.map((name, n) => ({
     name: /^\d+$/.test(name) ? `action ${name}` : name, colour: `var(--c${n})`,
     values: history.map((part) => part.actions[name] ?? null),
-    show: (k) => percent(history[k].actions[name] ?? 0),
+    show: (k) => percent(history[k].actions[name]),
   }));
   const rest = history.map((part) => (part.decisions
     ? Math.max(0, 1 - Object.values(part.actions).reduce((sum, share) => sum + share, 0)) : null));
   if (rest.some((share) => share > 1e-6)) {
-    shares.push({ name: "others", colour: "var(--c8)", values: rest, show: (k) => percent(rest[k] ?? 0) });
+    shares.push({ name: "others", colour: "var(--c8)", values: rest, show: (k) => percent(rest[k]) });
   }
   figures.actions.set({ ...common, series: shares, stacked: true, low: 0, high: 1, show: percent });
   const waiting = { name: "pending", colour: "var(--c4)", values: column("pending"),

@@ -220,7 +220,7 @@ export class Figure {
       canvas.append(shape("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }));
       text(show(tick), { x: left - 6, y: y(tick) + 4, "text-anchor": "end" });
     }
-    for (const [at, label] of timeTicks(begin, end, Math.max(2, (right - left) / 85))) {
+    for (const [at, label] of timeTicks(begin, end, Math.max(2, (right - left) / 72))) {
       const near = x(at) > right - 18 ? "end" : x(at) < left + 18 ? "start" : "middle";
       text(label, { x: x(at), y: tall - 6, "text-anchor": near });
       canvas.append(shape("line", { class: "axis", x1: x(at), x2: x(at), y1: bottom, y2: bottom + 4 }));

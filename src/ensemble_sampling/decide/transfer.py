@@ -1,0 +1,92 @@
+"""What a bandit has learned from, as a file: another one learns the same by reading it.
+
+A state is a function of the outcomes in their order, and of nothing else; so what is carried over
+are these, and the state follows. The file is one of safetensors: numbers and text, no code.
+"""
+
+import hashlib
+import json
+import time
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ..files import Damaged
+from .ledger import Decided, Ledger, Observed
+from .offered import packed, unpacked
+
+KIND = "ensemble-sampling history 1"
+LARGEST = 2**28  # bytes
+
+
+def export_history(ledger: Ledger) -> bytes:
+    """Every outcome in the order of learning, with what was chosen, and how likely that was."""
+    rows = list(ledger.learned(after=0))
+    if not rows:
+        raise ValueError("nothing has been learned yet")
+    features = np.stack([row.features for row in rows])
+    about = {
+        "kind": KIND,
+        "rows": len(rows),
+        "width": features.shape[1],
+        "dtype": str(features.dtype),
+        "chosen": [row.chosen for row in rows],
+        "actions": [row.action for row in rows],
+        "outcomes": [row.outcome for row in rows],
+        "chances": [row.probability for row in rows],
+        "agent": {k: v for k, v in ledger.description.items() if k != "seed"},
+    }
+    text = json.dumps(about).encode()
+    numbers = packed(features)
+    digest = hashlib.sha256(text + numbers).digest()
+    content = save(
+        {
+            name: np.frombuffer(part, np.uint8)
+            for name, part in (("about", text), ("features", numbers), ("sha256", digest))
+        }
+    )
+    if len(content) > LARGEST:
+        raise ValueError(
+            f"its history takes {len(content)} bytes, more than the {LARGEST} that are handed out "
+            "as one file: take a backup of the ledger instead"
+        )
+    return content
+
+
+def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
+    """What a file says, and the features of what was chosen (n, d)."""
+    try:
+        parts = {name: part.tobytes() for name, part in load(content).items()}
+        text, numbers, digest = parts["about"], parts["features"], parts["sha256"]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise Damaged(f"it is no exported history: {error}") from error
+    if hashlib.sha256(text + numbers).digest() != digest:
+        raise Damaged("its checksum does not fit its contents")
+    about = json.loads(text)
+    if about.get("kind") != KIND:
+        raise Damaged(f"it is {about.get('kind')!r}, expected {KIND!r}")
+    dtype = np.dtype(about["dtype"])
+    return about, unpacked(numbers, about["rows"], about["width"], 0, dtype)
+
+
+def import_history(ledger: Ledger, mind: Any, content: bytes) -> int:
+    """Within a turn: record as made elsewhere what a file has, all of it or nothing; how many."""
+    about, features = read_history(content)
+    ours = {k: v for k, v in (ledger.description or {}).items() if k != "seed"}
+    if about["agent"] != ours:
+        differ = sorted(k for k in {*ours, *about["agent"]} if ours.get(k) != about["agent"].get(k))
+        raise ValueError(f"it is another configuration's: they differ in {', '.join(differ)}")
+    if mind.width not in (None, about["width"]):
+        raise ValueError(f"its rows have {about['width']} features, this bandit's {mind.width}")
+    first, now, dtype = ledger.decisions, time.time(), ledger.dtype
+    columns = (about["chosen"], about["actions"], about["chances"], about["outcomes"])
+    rows, outcomes = [], []
+    for n, (chosen, action, chance, outcome) in enumerate(zip(*columns, strict=True)):
+        chances = np.array([] if chance is None else [chance], dtype)
+        row = features[n].astype(dtype)
+        rows.append(Decided(first + n, now, chosen, action, row, chances, foreign=True))
+        outcomes.append(Observed(first + n, outcome, mind.worth(outcome)))
+    ledger.add_decisions(rows, outcomes=outcomes)
+    return len(rows)

