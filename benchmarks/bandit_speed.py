@@ -9,13 +9,17 @@ clock starts: NumPy arrays for ours and MABWiser, text already formatted for Vow
 """
 
 import argparse
+import os
+import platform
 import tempfile
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
 
 import ensemble_sampling as es
+from ensemble_sampling import files
 
 
 def ours(bandit):
@@ -109,6 +113,7 @@ def main():
     parser.add_argument("--features", type=int, default=100)
     parser.add_argument("--members", type=int, default=30)
     parser.add_argument("--asynchronous", action="store_true", help="JAX's own default on a CPU")
+    parser.add_argument("--out", type=Path, help="keep the medians in this JSON file, by turns")
     options = parser.parse_args()
     # As docs/how-to/latency.md advises: a decision waits for its numbers, so let the thread that
     # asks compute them.
@@ -137,6 +142,19 @@ def main():
             f"{name:30} {choose:10.3f} {learn:9.3f} {np.median(both) * 1e3:8.3f} "
             f"{np.quantile(both, 0.9) * 1e3:6.2f} {np.median(both) / base:7.1f}"
         )
+    if options.out is not None:
+        keep(options, {n: float(np.median(np.sum(s, axis=1))) * 1e3 for n, s in seconds.items()})
+
+
+def keep(options, medians):
+    """Beside what an earlier run of the other kind (asynchronous or not) left there."""
+    kept = files.read_json(options.out) if options.out.exists() else {}
+    sizes = {name: getattr(options, name) for name in ("rounds", "actions", "features", "members")}
+    kind = "asynchronous" if options.asynchronous else "synchronous"
+    about = f"Python {platform.python_version()}, JAX {jax.__version__}, {os.cpu_count()} cores"
+    new = {**sizes, "machine": about, "milliseconds_of_both": medians}
+    kept.pop("sha256", None)
+    files.write_json(options.out, {**kept, kind: new})
 
 
 if __name__ == "__main__":

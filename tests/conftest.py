@@ -28,6 +28,8 @@ SLOW = (
     "test_paper_1a.py",
     "test_planning.py",
     "test_rewards.py::test_a_click_network",
+    "test_serve_fuzz.py::test_generated",
+    "test_serve_process.py::test_workers",
     "test_shadows.py",
     "test_simulate.py::test_coupling_sharpens",
     "test_simulate.py::test_expected_scoring",

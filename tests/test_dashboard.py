@@ -8,6 +8,7 @@ from collections import Counter
 import httpx
 import numpy as np
 import pytest
+from servers import new_place
 from starlette.applications import Starlette
 
 import ensemble_sampling as es
@@ -35,11 +36,13 @@ def at(monkeypatch):
     return set_to
 
 
-@pytest.fixture
-def told(at):
+@pytest.fixture(params=["memory", "postgresql"])
+def told(request, at):
     """A ledger of 200 decisions and what is known of them, in lists: outcomes come late or never,
     some are corrected, ten decisions were made elsewhere, sizes of offers vary."""
-    rng, ledger, known = np.random.default_rng(0), Ledger(None), []
+    ledger = Ledger(None if request.param == "memory" else new_place())
+    request.addfinalizer(ledger.close)
+    rng, known = np.random.default_rng(0), []
     for number in range(200):
         size = int(rng.integers(2, 13))
         shares = rng.dirichlet(np.ones(size)).astype(np.float32)

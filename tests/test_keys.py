@@ -89,6 +89,19 @@ def test_nothing_of_another_bandit_is_reachable(served, operation):
     assert asked(http, operation, "shop", keys["shop"]).status_code not in (401, 403)
 
 
+@pytest.mark.parametrize("of", ["", "/bandits/other", "/bandits/absent"])
+@pytest.mark.parametrize("what", ["rank", "events/x/reward", "events/x/activate"])
+def test_nor_by_personalizer_s_paths(served, of, what):
+    """Those without a name are the bandit `default`'s."""
+    _, http, keys = served
+    path = f"{of}/personalizer/v1.0/{what}"
+    assert http.post(path, content=b"{}").status_code == 401
+    key = {"Ocp-Apim-Subscription-Key": keys["shop"]}
+    assert http.post(path, content=b"{}", headers=key).status_code == 404
+    wrong = {"Ocp-Apim-Subscription-Key": keys["read"]}
+    assert http.post(path, content=b"{}", headers=wrong).status_code == 403
+
+
 def test_a_list_of_bandits_has_those_that_the_key_is_for(served):
     _, http, keys = served
     found = {who: http.get("/v1/bandits", headers=bearer(keys[who])) for who in ("read", "shop")}

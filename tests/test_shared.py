@@ -63,7 +63,7 @@ def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened,
         learner.step()
         follower.step()
     assert (learner.learning, follower.learning) == (True, False)
-    learner._due = 0.0
+    learner._due = learner._renew = 0.0
     learner.step()
     follower.step()
     state = jax.tree.map(np.array, two.mind().taught.state)

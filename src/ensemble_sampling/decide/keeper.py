@@ -19,6 +19,7 @@ from .snapshots import SNAPSHOT, Snapshot, pack, unpack
 LEASE = 3.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
 SAVE = 1000  # outcomes after which the state is saved for good
+FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
 EVERY = 0.25  # seconds between two looks, where nobody calls
 
 
@@ -43,7 +44,7 @@ class Keeper(Begun):
         self._seen: dict[str, Any] = {}  # what was followed last, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
-        self._saved = 0
+        self._saved, self._followed = 0, False
         self._ledger = Ledger(place, shared=True)
 
     def step(self) -> None:
@@ -55,6 +56,9 @@ class Keeper(Begun):
             if held and not self.learning:
                 self._loaded = None  # others may have changed anything
             self.learning, self.learner = held, self._ledger.holder()
+            if not held:
+                self._ledger.lease(self.holder, 4 * LEASE, FOLLOWER)  # one of them will do
+            self._followed = self._ledger.holder(FOLLOWER) is not None
         with self._ledger.turn(write=False):
             changed = self.front.loaded != self._ledger.configured
         if changed:
@@ -110,6 +114,8 @@ class Keeper(Begun):
             if self._published.get(mind.file) == taught.known:
                 continue
             durable = taught.outcomes - self._saved >= SAVE
+            if not durable and not self._followed:
+                continue
             self._ledger.store(mind.file, self._packed(mind, taught), durable=durable)
             self._published[mind.file] = taught.known
             if durable and mind is self._mind:
