@@ -64,7 +64,7 @@ def test_probabilities_are_exact_however_many_draws(draws):
     want = np.bincount(values.argmax(axis=1), minlength=5) / 7
     assert len(np.unique(values.argmax(axis=1))) > 1
     have = es.ThompsonSampling(posterior, draws).probabilities(belief, FEATURES)
-    np.testing.assert_allclose(have, want, atol=1e-6)
+    np.testing.assert_allclose(have, want, atol=1e-5)  # sums of 1,000 in float32
 
 
 def test_members_join_at_powers_of_two_however_it_is_compiled():

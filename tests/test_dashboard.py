@@ -41,7 +41,6 @@ def told(request, at):
     """A ledger of 200 decisions and what is known of them, in lists: outcomes come late or never,
     some are corrected, ten decisions were made elsewhere, sizes of offers vary."""
     ledger = Ledger(None if request.param == "memory" else new_place())
-    request.addfinalizer(ledger.close)
     rng, known = np.random.default_rng(0), []
     for number in range(200):
         size = int(rng.integers(2, 13))
@@ -70,7 +69,8 @@ def told(request, at):
         for y in (7.0, float(rng.normal())):  # the last one holds
             ledger.add_outcomes([], [Revised(number, y, y)])
             known[number]["reward"] = y
-    return ledger, known
+    yield ledger, known
+    ledger.close()
 
 
 def test_history_is_what_plain_counting_gives(told):

@@ -121,10 +121,10 @@ def test_langevin_chains_do_not_share_their_minibatches():
 def test_learned_noise_leaves_the_posterior_its_width(noise_std):
     """Langevin chains and mean fields that are told nothing: the variance is that of the posterior
     for the noise they learned, within a factor of 2; with a fifth of the noise it was 0.04."""
-    n = 200
+    n = 100
     xs, ys = many(n, noise_std)
-    learner = es.Network(es.GaussianMLP(DIM, ()), DIM, n, batch=None, steps=5, learning_rate=0.01)
-    for posterior in (es.Langevin(learner, 300), es.BayesByBackprop(learner)):
+    learner = es.Network(es.GaussianMLP(DIM, ()), DIM, n, batch=None, steps=4, learning_rate=0.02)
+    for posterior in (es.Langevin(learner, 200), es.BayesByBackprop(learner)):
         values, (shared, member) = linear_run(posterior, 0, xs, ys)
         learned = np.mean(shared.scales.noise_std(member.error, shared.held))
         rows = np.append((xs - xs.mean(0)) / xs.std(0), np.ones((n, 1)), axis=1)

@@ -41,7 +41,7 @@ UNQUOTED = {
     (LATENCY, "1.5 ms"): "the same",
     (LATENCY, "a third"): "the same",
     (LATENCY, "a second"): "compilation, which depends on the machine most of all",
-    (LATENCY, "a tenth"): "a bound for networks and linear models alike; no benchmark keeps it",
+    (LATENCY, "a tenth"): "no benchmark measures it yet",
     (DEFAULT, "1.3 times"): "a setting of the agent, not a measurement",
 }
 

@@ -1,8 +1,10 @@
 """The report says what the results say: verdicts, figures and pages, from results made up here."""
 
 import dataclasses
+import os
 import re
 from html import unescape
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -592,3 +594,30 @@ def test_verdicts_are_cards_on_a_phone_and_other_tables_scroll_by_themselves(cla
     assert text.count('<table class="cards">') == 1
     assert text.count('<div class="scroll"><table>') == text.count("<table") - 1
     assert "prefers-color-scheme: dark" in text
+
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_verdicts_are_seen_without_scrolling_sideways(claimed, tmp_path, scheme):
+    from playwright.sync_api import sync_playwright
+
+    save(claimed, tmp_path)
+    built = report.build(STUDY, tmp_path)
+    places = "(all) => all.map((one) => one.getBoundingClientRect().toJSON())"
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+        shown: Any = {"viewport": {"width": 375, "height": 800}, "color_scheme": scheme}
+        tab = browser.new_page(**shown)
+        tab.goto(built.as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth") == 375
+        verdicts = tab.eval_on_selector_all("table.cards td:last-child strong", places)
+        assert len(verdicts) == len(CLAIMS)
+        assert all(at["left"] >= 0 and at["right"] <= 375 for at in verdicts)
+        panels = tab.eval_on_selector_all(".panels img", places)
+        assert len(panels) == len(PANELS)
+        assert all(at["width"] > 300 for at in panels)  # one below the other
+        browser.close()

@@ -8,7 +8,8 @@ import pytest
 import ensemble_sampling
 
 ORDER = [
-    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks"),  # the ground floor
+    # the ground floor
+    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks"),
     ("learners",),
     ("posteriors",),
     ("agents", "persistent", "rules"),

@@ -18,11 +18,12 @@ OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 def url():
     """A database of its own, since a service takes all there is in one."""
     import psycopg
+    from psycopg import sql
 
     server = servers.postgres()
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         name = f"served_{time.time_ns()}"
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     return server.get_uri().replace("/postgres?", f"/{name}?")
 
 

@@ -17,6 +17,8 @@ from serving import ready
 
 import ensemble_sampling as es
 from ensemble_sampling.serve import supervisor
+from ensemble_sampling.serve.keys import Keys
+from ensemble_sampling.serve.places import Place
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
@@ -61,11 +63,20 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         assert process.wait(30) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
-    with started(tmp_path / "place") as (process, url, _):
+    secret, _ = Keys(Place.of(tmp_path / "place")).create(["read"])
+    with started(tmp_path / "place", "--access-log") as (process, url, lines):
+        assert lines[2].startswith("keys: asked for")
         ready(url)
-        found = httpx.get(f"{url}/v1/bandits/default/log").json()
+        headers = {"Authorization": f"Bearer {secret}"}
+        found = httpx.get(f"{url}/v1/bandits/default/log", headers=headers).json()
         assert found["columns"]["id"] == [made["id"]]
         assert found["columns"]["outcome"] == [None]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        logged = process.stderr.read()
+        assert '"GET /v1/bandits/default/log HTTP/1.1" 200' in logged
+        assert secret not in logged
 
 
 def test_a_request_in_flight_is_answered_when_it_ends(tmp_path):

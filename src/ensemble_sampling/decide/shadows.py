@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..agents import as_agent
 from ..config import differences
 from ..core import fact
@@ -26,7 +28,11 @@ FROM (
 """
 ORIGIN = "SELECT min(reward) FROM outcomes"  # taken off before squares are summed, lest they cancel
 SUPPORT = 0.05  # of its choices may have had no chance, before nothing can be said of their value
-ENOUGH = 100  # decisions, before chance cannot explain weights that are missing
+NEVER = 1e-6  # a chance as good as none
+CHANCES = (  # of what a shadow chose lately, to be chosen by the agent in charge
+    "SELECT p.chosen, d.probabilities FROM opinions AS p JOIN decisions AS d "
+    "ON d.number = p.decision WHERE p.shadow = {} ORDER BY p.number DESC LIMIT 1000"
+)
 AGREEMENT = (
     "SELECT p.shadow, count(*), avg(CASE WHEN p.chosen = d.chosen THEN 1.0 ELSE 0.0 END) "
     "FROM opinions AS p "
@@ -43,8 +49,8 @@ class Compared:
         its standard error. What it would choose must have had a chance: decide with a `floor`.
     effective: how many decisions made by itself would tell as much.
     reward: the mean reward of the agent in charge over the same decisions.
-    unsupported: at least this share of its choices had no chance, since weights that should have
-        the mean 1 have less; there is no value where it is above 5%.
+    unsupported: the share of its latest choices that had no chance; there is no value where it is
+        above 5%.
     """
 
     name: str
@@ -62,8 +68,8 @@ class Compared:
         text = f"{self.name}: agrees in {self.agreement:.3g} of {self.decisions} decisions"
         if self.unsupported > SUPPORT:
             return (
-                f"{text}; what it would have earned cannot be told: at least "
-                f"{self.unsupported:.0%} of its choices had no chance. Decide with a floor"
+                f"{text}; what it would have earned cannot be told: {self.unsupported:.0%} of "
+                "its choices had no chance. Decide with a floor"
             )
         if self.value is None or self.stderr is None or self.reward is None:
             return text
@@ -139,21 +145,33 @@ def compare(ledger: Ledger) -> tuple[Compared, ...]:
     sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
     origin = next(iter(ledger.ask_all(ORIGIN)))[0] or 0.0
     return tuple(
-        _compared(name, agreed.get(shadow.number), sums.get(shadow.number), origin)
+        _compared(
+            name,
+            agreed.get(shadow.number),
+            sums.get(shadow.number),
+            origin,
+            _unsupported(ledger, shadow.number),
+        )
         for name, shadow in recorded(ledger).items()
     )
 
 
-def _compared(name: str, agreed: Any, sums: Any, origin: float) -> Compared:
+def _unsupported(ledger: Ledger, shadow: int) -> float:
+    """The share of a shadow's latest choices that the agent in charge could not have made, or as
+    good as not."""
+    rows = ledger.ask_all(CHANCES.format(shadow))
+    shares = [np.frombuffer(chances, ledger.dtype) for _, chances in rows]
+    never = [own[chosen] < NEVER for (chosen, _), own in zip(rows, shares, strict=True)]
+    return float(np.mean(never)) if never else 0.0
+
+
+def _compared(name: str, agreed: Any, sums: Any, origin: float, unsupported: float) -> Compared:
     decisions, agreement = agreed or (0, None)
     value = stderr = reward = None
-    effective = unsupported = 0.0
+    effective = 0.0
     if sums is not None:
-        count, reward, w, wr, ww, wwr, wwrr = sums
-        reward, mean = reward + origin, w / count
-        deviation = math.sqrt(max(0.0, ww / count - mean**2) / count)
-        if count >= ENOUGH:
-            unsupported = max(0.0, 1 - (mean + 4 * deviation))  # weights are skewed
+        _, reward, w, wr, ww, wwr, wwrr = sums
+        reward += origin
         if w > 0 and unsupported <= SUPPORT:
             value, effective = wr / w, w * w / ww
             stderr = math.sqrt(max(0.0, wwrr - 2 * value * wwr + value**2 * ww)) / w

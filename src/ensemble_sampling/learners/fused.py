@@ -103,7 +103,7 @@ def _call(steps: int, slope: float, interpret: bool) -> Any:
             functools.partial(_kernel, steps=steps, slope=slope),
             out_shape=(*shapes, jax.ShapeDtypeStruct((), jnp.float32)),
             input_output_aliases={0: 0, 1: 1},
-            compiler_params=gpu.CompilerParams(num_warps=4, num_stages=1),
+            compiler_params=gpu.CompilerParams(num_warps=4, num_stages=2),
             interpret=interpret,
             name="network_steps",
         )(w, v, *others)

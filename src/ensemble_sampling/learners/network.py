@@ -333,9 +333,7 @@ class Network(eqx.Module):
                     model, norm = fused.learned(self, history, member, rows)
                     return self._judged(member._replace(model=model), norm)
 
-                return history, jax.lax.platform_dependent(
-                    member, cuda=at_once, default=one_by_one
-                )
+                return history, jax.lax.platform_dependent(member, cuda=at_once, default=one_by_one)
         return history, one_by_one(member)
 
     def _check(self, member: Member, action: Action, outcome: Array, noise: Noise) -> None:

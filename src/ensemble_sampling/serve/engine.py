@@ -54,9 +54,11 @@ class Engine:
         self._front = Shared(place, agent, actions=actions, floor=floor, candidates=candidates)
         self._keeper = Keeper(self._front, place, learns)
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._summarizing, self._summary = threading.Lock(), (0.0, {})
         self._wake, self._ending = threading.Event(), False
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
         self._keeper_step()
+        self._front.warm()
         self._threads = [
             threading.Thread(target=work, name=f"{name}-{what}", daemon=True)
             for what, work in (("decide", self._work), ("keep", self._keep))
@@ -179,9 +181,18 @@ class Engine:
             return ledger.table(range(min(first, ledger.decisions), first + count))
 
     def summary(self) -> dict[str, Any]:
-        """Of `decide.summary.Summary`, with its shadows as dictionaries."""
-        with self._reader() as ledger:
-            return asdict(summarize(ledger))
+        """Of `decide.summary.Summary`, with its shadows as dictionaries; of a moment ago, where
+        it takes long: it looks at the whole history."""
+        with self._summarizing:
+            due, found = self._summary
+            if time.monotonic() < due:
+                return found
+            began = time.monotonic()
+            with self._reader() as ledger:
+                found = asdict(summarize(ledger))
+            took = time.monotonic() - began
+            self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
+            return found
 
     def status(self) -> dict[str, Any]:
         """Where this process stands. Cheap.

@@ -228,9 +228,12 @@ class Service:
 
     async def _follow(self) -> None:
         """Keys made or revoked elsewhere hold here within a second."""
+        trouble = ""
         while True:
             await asyncio.sleep(AGAIN)
             try:
                 await asyncio.to_thread(self.ring.refresh)
+                trouble = ""
             except OSError as error:  # the keys known so far go on being known
-                logger.warning("%s", error)
+                if trouble != (trouble := str(error)):
+                    logger.warning("%s", trouble)

@@ -260,7 +260,8 @@ def eager(
         parts = []
         for lane in range(first, min(first + size, len(points) * realizations)):
             key = jax.random.fold_in(jax.random.key(seed), lane % realizations)
-            parts.append(realization(*points[lane // realizations], key, *mode))
+            agent, environment = points[lane // realizations]
+            parts.append(realization(agent, environment, key, *mode))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     return run

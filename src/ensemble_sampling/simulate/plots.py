@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..config import as_text, told_apart
+from ..config import told_apart
 from .results import Result
 from .styles import COLOURS, FONT, LINES, MARKS, plain, style
-from .table import Span, Sweep
+from .table import Span, Sweep, said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,14 +184,14 @@ def _places(column: Sequence[Any]) -> tuple[list[float], list[str] | None]:
     """Where the values are on the axis; those that are no numbers stand in a row, named."""
     if all(np.ndim(v) == 0 and np.asarray(v).dtype.kind in "iuf" for v in column):
         return [float(value) for value in column], None
-    texts = [as_text(value) for value in column]
+    texts = [said(value) for value in column]
     names = list(dict.fromkeys(texts))
     return [float(names.index(text)) for text in texts], names
 
 
 def _curves(sweep: Sweep, x: str, color: str | None) -> list[tuple[list[int], str, dict[str, Any]]]:
     """Points, label and look of every curve: a colour for `color`, a line for all that is left."""
-    texts = {name: [as_text(v) for v in sweep.column(name)] for name in sweep.names}
+    texts = {name: [said(v) for v in sweep.column(name)] for name in sweep.names}
     rest = [n for n in sweep.names if n not in (x, color) and len({*texts[n]}) > 1]
     named = [*([] if color is None else [color]), *rest]
     groups: dict[tuple[str, ...], list[int]] = {}

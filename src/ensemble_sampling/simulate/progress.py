@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape as escape_html
 from importlib.util import find_spec
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 Progress = Callable[[int, int], None]
 """Told how many realizations are done, and how many there are."""

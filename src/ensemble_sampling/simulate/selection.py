@@ -32,9 +32,8 @@ def least(values: np.ndarray, confidence: float = 0.95) -> Selected:
     """
     values = np.asarray(values, np.float64)
     mean, error, noise = values.mean(axis=1), _stderr(values), _noise(values)
-    at, count = int(np.argmin(mean)), values.shape[1]
-    largest = np.abs(_divided(noise, error)).max(axis=1)
-    c = _quantile(largest, count, confidence)
+    at = int(np.argmin(mean))
+    c = np.quantile(np.abs(_divided(noise, error)).max(axis=1), confidence)
     low, high = mean[at] - c * error[at], mean[at] + c * error[at]
     rows = range(len(values))
     found = [r for r in rows if r == at or not _beaten(values, r, noise, confidence)]
@@ -51,7 +50,7 @@ def _beaten(values: np.ndarray, row: int, noise: np.ndarray, confidence: float) 
     if t == 0.0:
         return False
     by_chance = _divided(np.delete(noise[:, [row]] - noise, row, axis=1), error)
-    return bool(t > _quantile(by_chance.max(axis=1), values.shape[1], confidence))
+    return bool(t > np.quantile(by_chance.max(axis=1), confidence))
 
 
 def _stderr(values: np.ndarray) -> np.ndarray:
@@ -64,14 +63,13 @@ def _divided(values: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 
 def _noise(values: np.ndarray) -> np.ndarray:
-    """Draws (DRAWS, rows) of the errors of the rows' means, which go up and down together."""
-    covariance = np.atleast_2d(np.cov(values)) / values.shape[1]
-    eigenvalues, vectors = np.linalg.eigh(covariance)
+    """Draws (DRAWS, rows) of the errors of the rows' means, which go up and down together.
+
+    They have the tails of t, and not of the normal, since errors are estimated.
+    """
+    rows, count = values.shape
+    eigenvalues, vectors = np.linalg.eigh(np.atleast_2d(np.cov(values)) / count)
     root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-    return np.random.default_rng(0).standard_normal((DRAWS, len(values))) @ root.T
-
-
-def _quantile(largest: np.ndarray, count: int, confidence: float) -> float:
-    """Of t values in place of normal ones: all rows' errors are estimated from `count`."""
-    spread = np.random.default_rng(1).chisquare(count - 1, len(largest)) / (count - 1)
-    return float(np.quantile(largest / np.sqrt(spread), confidence))
+    rng = np.random.default_rng(0)
+    spread = np.sqrt(rng.chisquare(count - 1, (DRAWS, 1)) / (count - 1))
+    return rng.standard_normal((DRAWS, rows)) @ root.T / spread

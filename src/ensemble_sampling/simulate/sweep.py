@@ -12,14 +12,14 @@ import numpy as np
 
 from .. import checks
 from ..agents import as_agent
-from ..config import as_text, told_apart
+from ..config import told_apart
 from ..core import Agent, Environment, fact
 from .checkpoint import as_folder
 from .execution import Outline, Point, check_parts, outline
 from .progress import Progress, reported
 from .results import Result, Window, checked_window, last_tenth
 from .run import Chunks, Found, check_run, run_all, settings_of
-from .table import Sweep
+from .table import Sweep, said, words
 
 LARGEST = 2**31
 """Bytes of regret that are kept without being asked; beyond it, windows must be named."""
@@ -190,11 +190,7 @@ class _at:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
-            error.add_note(f"at the settings {_words(self.setting)}")
-
-
-def _words(setting: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={as_text(value)}" for name, value in setting.items())
+            error.add_note(f"at the settings {words(self.setting)}")
 
 
 def _point(agent: Any, environment: Any, setting: Mapping[str, Any]) -> Point:
@@ -234,7 +230,7 @@ def _chunks(
 
 def _labels(each: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> list[str]:
     """The settings that vary, in words; no two are the same."""
-    texts = [{name: as_text(value) for name, value in setting.items()} for setting in each]
+    texts = [{name: said(value) for name, value in setting.items()} for setting in each]
     varied = [name for name in texts[0] if len({text[name] for text in texts}) > 1]
     if not varied:
         return told_apart([fact(agent, "label") for agent, _ in points], [{} for _ in points])

@@ -25,6 +25,11 @@ Span = Window | Literal["final", "cumulative"]
 """Which regret: per period over a window or over the last tenth, or summed over all periods."""
 
 
+def said(value: Any) -> str:
+    """One setting in a few letters."""
+    return value if isinstance(value, str) else as_text(value)
+
+
 @dataclass(frozen=True, repr=False)
 class Best:
     """The point with the least regret, and what that is worth after looking at all of them.
@@ -45,7 +50,7 @@ class Best:
         others = len(self.contenders) - 1
         beside = f", {others} other{'s' * (others != 1)} may be best" if others else ", alone"
         return (
-            f"Best({_words(self.settings)}: regret {self.regret:.4g}, {self.confidence:.0%} "
+            f"Best({words(self.settings)}: regret {self.regret:.4g}, {self.confidence:.0%} "
             f"interval {self.low:.4g} to {self.high:.4g}{beside})"
         )
 
@@ -143,14 +148,14 @@ class Sweep:
             return checks.size("a point", point, least=0, below=len(self))
         for name in point:
             self.column(name)
-        wanted = {name: as_text(value) for name, value in point.items()}
+        wanted = {name: said(value) for name, value in point.items()}
         found = [
             at
             for at, setting in enumerate(self.settings)
-            if all(as_text(setting[name]) == text for name, text in wanted.items())
+            if all(said(setting[name]) == text for name, text in wanted.items())
         ]
         if len(found) != 1:
-            raise ValueError(f"{_words(point)} must be one point, and is {len(found)} of them")
+            raise ValueError(f"{words(point)} must be one point, and is {len(found)} of them")
         return found[0]
 
     def best(self, window: Span = "final", confidence: float = 0.95) -> Best:
@@ -208,7 +213,7 @@ class Sweep:
         return plot_against(self, x, color, window, **options)
 
     def __repr__(self) -> str:
-        counts = {name: len({*map(as_text, self.column(name))}) for name in self.names}
+        counts = {name: len({*map(said, self.column(name))}) for name in self.names}
         varied = ", ".join(f"{count} {name}" for name, count in counts.items())
         return (
             f"Sweep({len(self)} points: {varied}; {self.periods:,} periods, "
@@ -219,7 +224,7 @@ class Sweep:
     def _repr_html_(self) -> str:
         final, whole = self.estimate("final"), self.estimate("cumulative")
         rows = [
-            [*map(as_text, setting.values()), pm(*f), pm(*w)]
+            [*map(said, setting.values()), pm(*f), pm(*w)]
             for setting, f, w in zip(
                 self.settings, zip(*final, strict=True), zip(*whole, strict=True), strict=True
             )
@@ -236,8 +241,9 @@ def _estimate(values: np.ndarray) -> Estimate:
 def _values(column: Sequence[Any]) -> np.ndarray:
     """Numbers, flags and words as they are, anything else by what is written for it."""
     plain = all(isinstance(value, bool | int | float | str | np.generic) for value in column)
-    return np.array(column if plain else [as_text(value) for value in column])
+    return np.array(column if plain else [said(value) for value in column])
 
 
-def _words(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={as_text(value)}" for name, value in settings.items())
+def words(settings: Mapping[str, Any]) -> str:
+    """`name=value, ...` of a point."""
+    return ", ".join(f"{name}={said(value)}" for name, value in settings.items())
