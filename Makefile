@@ -7,7 +7,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-slow test-browser lint format reproduce clean
+.PHONY: test test-slow test-browser lint format docs reproduce clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
 test test-slow test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
@@ -31,6 +31,11 @@ lint: .venv/ready
 format: .venv/ready
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The documentation as a site that works from its folder; a link that leads nowhere is an error.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
 
 reproduce: .venv/ready
 	$(BIN)/ensemble-sampling reproduce --scale laptop --out $(OUT)

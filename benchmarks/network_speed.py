@@ -1,7 +1,8 @@
 """How fast a network ensemble learns: against a plain NumPy loop, and over a long life.
 
 python benchmarks/network_speed.py numpy     two CPU cores: ratio to a per-member loop
-python benchmarks/network_speed.py gpu       30 members, 1,000 realizations, 1,000 periods
+python benchmarks/network_speed.py gpu       1,000 realizations, 1,000 periods: the kernel against
+                                             the same steps one by one, and against the device
 python benchmarks/network_speed.py constant  time and memory per update, early and late
 """
 
@@ -9,20 +10,32 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 import ensemble_sampling as es
+from ensemble_sampling.files import write_json
 
 DIM, HIDDEN, ARMS, NOISE_STD, BATCH, STEPS, RATE = 100, 50, 100, 10.0, 64, 3, 0.1
 
 
-def learner(capacity: int) -> es.Network:
+OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "network_gpu.json"
+
+
+def other_name_for_sgd(rate: Any) -> optax.GradientTransformation:
+    """The same steps, which the kernel does not know."""
+    return optax.sgd(rate)
+
+
+def learner(capacity: int, optimizer: Callable[[Any], Any] = optax.sgd) -> es.Network:
     make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
-    how: Any = {"steps": STEPS, "batch": BATCH, "learning_rate": RATE, "optimizer": optax.sgd}
+    how: Any = {"steps": STEPS, "batch": BATCH, "learning_rate": RATE, "optimizer": optimizer}
     return es.Network(make, DIM, capacity, NOISE_STD, 1.0, **how)
 
 
@@ -76,15 +89,107 @@ def against_numpy(members: int = 10, realizations: int = 8, periods: int = 200) 
     )
 
 
-def on_gpu(members: int = 30, realizations: int = 1000, periods: int = 1000) -> None:
-    agent = es.EnsembleSampling(learner(periods), members)
-    seconds = []
-    for seed in range(4):
-        result = es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)
-        seconds.append(result.seconds)
-        print(f"{jax.devices()[0].device_kind}: {result.seconds:.2f} s, diverged {result.diverged}")
-    later = statistics.median(seconds[1:])
-    print(f"first (with compilation) {seconds[0]:.2f} s, then median of 3 {later:.2f} s")
+def seconds_of(work: Callable[[], Any], repeats: int = 5) -> float:
+    """Median, after one call to compile."""
+    jax.block_until_ready(work())
+    took = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(work())
+        took.append(time.perf_counter() - began)
+    return statistics.median(took)
+
+
+def device_limits() -> dict[str, float]:
+    """What the device does at best: operations of half-precision products, bytes moved."""
+    side, many = 8192, 2**29
+    a = jax.random.normal(jax.random.key(0), (side, side), jnp.float16)
+    x = jax.random.normal(jax.random.key(1), (many,))
+    product, copy = jax.jit(lambda a: a @ a.T), jax.jit(lambda x: x + 1)
+    return {
+        "operations per second": 2 * side**3 / seconds_of(lambda: product(a)),
+        "bytes per second": 2 * 4 * many / seconds_of(lambda: copy(x)),
+    }
+
+
+def on_gpu(realizations: int = 1000, periods: int = 1000) -> None:
+    """Every time is of a whole simulation after compilation; regret is compared world by world."""
+    limits, rows = device_limits(), []
+    print(
+        "members  kernel s (spread)    steps s  ratio  limit s  of limit  diverged  regret, pairs"
+    )
+    for members, repeats in ((10, 5), (30, 5), (100, 3)):
+        work = members * realizations * periods
+        weights = HIDDEN * DIM + HIDDEN
+        needed = {
+            "operations": work * STEPS * 4 * BATCH * weights,
+            "bytes": work * 3 * 4 * weights,  # weights in and out, their start in
+        }
+        limit = max(
+            needed["operations"] / limits["operations per second"],
+            needed["bytes"] / limits["bytes per second"],
+        )
+        ours = _timed(learner(periods), members, realizations, periods, repeats)
+        plain = _timed(
+            learner(periods, other_name_for_sgd), members, realizations, periods, 1 + (repeats > 3)
+        )
+        kernel, steps = statistics.median(ours["seconds"]), statistics.median(plain["seconds"])
+        change = (ours["result"].regret - plain["result"].regret).mean(axis=1)
+        half = 1.96 * change.std(ddof=1) / len(change) ** 0.5
+        row = {
+            "members": members,
+            "kernel": ours["seconds"],
+            "steps one by one": plain["seconds"],
+            "compilation": [ours["first"], plain["first"]],
+            "ratio": steps / kernel,
+            "needed": needed,
+            "limit": limit,
+            "fraction of limit": limit / kernel,
+            "diverged": [ours["result"].diverged, plain["result"].diverged],
+            "mean regret": [float(r["result"].mean.mean()) for r in (ours, plain)],
+            "paired change of mean regret": [
+                float(change.mean() - half),
+                float(change.mean() + half),
+            ],
+        }
+        rows.append(row)
+        spread = f"({min(ours['seconds']):.2f} to {max(ours['seconds']):.2f})"
+        low, high = row["paired change of mean regret"]
+        print(
+            f"{members:7} {kernel:9.2f} {spread:15} {steps:5.2f} {row['ratio']:6.1f} {limit:8.2f} "
+            f"{row['fraction of limit']:9.0%} {row['diverged'][0]:4} {row['diverged'][1]:4}  "
+            f"{low:+.3f} to {high:+.3f}",
+            flush=True,
+        )
+    found = {
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "realizations": realizations,
+        "periods": periods,
+        "limits": limits,
+        "rows": rows,
+    }
+    path = Path(sys.argv[2]) if len(sys.argv) > 2 else OUT
+    write_json(path, found)
+
+
+def _timed(
+    learner: es.Network, members: int, realizations: int, periods: int, repeats: int
+) -> dict[str, Any]:
+    """Seconds of a first run, with compilation, and of others; the first one's result."""
+    agent = es.EnsembleSampling(learner, members)
+
+    def run() -> es.Result:
+        return es.simulate(
+            agent, es.NetworkBandit(), periods, realizations, keep=True, progress=False
+        )
+
+    first = run()
+    return {
+        "result": first,
+        "first": first.seconds,
+        "seconds": [run().seconds for _ in range(repeats)],
+    }
 
 
 def constant_cost(members: int = 10, capacity: int = 500) -> None:

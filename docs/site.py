@@ -34,6 +34,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         target = (ROOT / "docs" / here / match[0][2:-1].split("#")[0]).resolve()
         if (ROOT / "docs") in target.parents or not target.exists():
             return match[0]
-        return f"](#)" if False else f"] (`{target.relative_to(ROOT).as_posix()}`)"
+        return f"] (`{target.relative_to(ROOT).as_posix()}`)"
 
     return OUTSIDE.sub(outside, markdown)

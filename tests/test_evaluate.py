@@ -1,5 +1,8 @@
 """Evaluation from logs: estimates against plain loops, intervals, support, policies, worlds."""
 
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+
 import importlib.util
 import json
 from functools import partial

@@ -202,9 +202,9 @@ def test_a_mean_field_learns_logarithms_in_units_of_one():
 
 
 def test_a_randomised_prior_learns_in_the_unit_of_its_prior():
-    """Wherever f starts: here at zero, which has no width."""
-    zero = lambda key: es.MLP([jnp.zeros(DIM)])  # noqa: E731
-    learner = es.Network(es.RandomisedPrior(LINEAR, start=zero), DIM)
+    """Wherever f starts: here near zero, which is not how far it may go."""
+    near = es.GaussianMLP(DIM, (), prior_std=0.01)
+    learner = es.Network(es.RandomisedPrior(LINEAR, start=near), DIM)
     _, member = learner.init(KEY)
     np.testing.assert_allclose(member.widths.learned.weights[0], PRIOR_STD, rtol=0.3)
 
@@ -237,7 +237,7 @@ def test_inflation_scales_the_prior_and_the_perturbations(make):
 def test_an_epinets_head_sees_the_index():
     """A head that is not silent is no multiple of z: twice the index is not twice the output."""
     posterior = es.Epinet(linear(es.GaussianMLP(DIM, (6,))), 5)
-    module = posterior.learner.make.wide(KEY)
+    module = posterior.learner.make.wide(KEY)  # pyright: ignore[reportFunctionMemberAccess]
     z, x = jax.random.normal(KEY, (5,)), jnp.ones(DIM)
     once, twice, none = (module.at(c * z)(x) for c in (1.0, 2.0, 0.0))
     assert abs(float(twice - 2 * once + none)) > 1e-3

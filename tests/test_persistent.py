@@ -164,5 +164,5 @@ def test_a_context_is_looked_at_once_for_all_actions():
 
     agent = es.Persistent(Noting(es.PerAction(es.Linear(DIM), ARMS), 3))
     key = jax.random.key(0)
-    agent.update(key, agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM)), 1.0)
+    agent.update(key, agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM)), jnp.ones(()))
     assert asked == [(1, DIM)]

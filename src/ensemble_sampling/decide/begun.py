@@ -21,6 +21,8 @@ from .offers import Offers, names_of
 from .shadows import Shadows
 from .tables import Columns, needs_hasher
 
+HASHER = Hasher(256, numbers=64, names=True, mixed=True)  # for the default agent
+
 
 class Begun:
     """The part of a `Bandit` that knows who decides, by what settings, and what rows are made of.
@@ -184,5 +186,5 @@ class Begun:
         if self._mind.recipe is None or self._mind.width is not None:
             return
         if any(needs_hasher(features, context) for features, context, _ in offers):
-            self._offers.hasher = Hasher(256, numbers=64, names=True, mixed=True)
-            self._mind.settle(self._offers.hasher.width)
+            self._offers.hasher = HASHER
+            self._mind.settle(HASHER.width)

@@ -345,5 +345,8 @@ def _converted(what: str, given: Any, gaps: bool) -> np.ndarray:
             f"{what} must be rows of numbers of one width, got {', '.join(sorted(wrong))}; "
             "text and dictionaries need Bandit(..., hasher=es.Hasher())"
         )
-    with np.errstate(over="ignore"):  # too large a number is reported by the caller
-        return table.astype(precision())
+    try:
+        with np.errstate(over="ignore"):  # too large a number is reported by the caller
+            return table.astype(precision())
+    except OverflowError as error:  # a whole number that no float can be
+        raise ValueError(f"{what} must be finite and below {LARGEST:g} ({error})") from error

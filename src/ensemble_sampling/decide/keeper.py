@@ -1,6 +1,7 @@
 """Whoever holds the lease of a ledger learns for all; the others follow what it publishes."""
 
 import os
+import secrets
 import socket
 import time
 from typing import Any
@@ -37,7 +38,8 @@ class Keeper(Begun):
 
     def __init__(self, front: Shared, place: Any, learns: bool = True):
         self.front, self._folder, self._snapshot_every = front, place, 0
-        self.holder = f"{socket.gethostname()}:{os.getpid()}"
+        # By chance too: processes of two containers may have one name and one number.
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.learning, self.learner, self.behind = False, None, 0.0
         self.decisions = self.outcomes = self.known = 0
         self._learns, self._renew, self._due = learns, 0.0, 0.0
@@ -87,7 +89,8 @@ class Keeper(Begun):
                 self.front.adopt(mind.taught._replace(state=state), name)
         self._publish([*minds.values()])
         if settings.wait is not None:
-            while self.front.expire(settings.wait, settings.default) >= 1000:
+            due = time.time() - settings.wait
+            while self.front.expire(due, settings.default):
                 pass
 
     def _reload(self) -> None:

@@ -38,6 +38,13 @@ class Taught(NamedTuple):
         """How much of a ledger it knows."""
         return self.outcomes, self.revisions
 
+    def follows(self, other: "Taught | None") -> bool:
+        """Whether it knows more than the other does, and nothing less."""
+        if other is None:
+            return True
+        pairs = zip(self.known, other.known, strict=True)
+        return self.known != other.known and all(ours >= theirs for ours, theirs in pairs)
+
 
 def _holds(ledger: Ledger, taught: Taught) -> bool:
     """Whether everything it was taught is still so."""
@@ -160,6 +167,10 @@ class Mind:
         for row in islice(ledger.learned(after=now.outcomes), most):
             self._apply(row, row.outcome)
         return self.taught.state
+
+    def informed(self, ledger: Ledger) -> bool:
+        """Whether it may speak: it is brought up to the ledger whenever it is asked."""
+        return True
 
     def _revised(self, ledger: Ledger, now: Taught) -> Taught:
         """The last state that no revision touches: what it learned of are the outcomes of today."""

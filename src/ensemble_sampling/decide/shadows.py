@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,6 +139,29 @@ def recorded(ledger: Ledger) -> dict[str, Recorded]:
     return found
 
 
+def watching(
+    ledger: Ledger, candidates: Mapping[str, Any], like: Mind
+) -> Iterator[tuple[str, int, Mind]]:
+    """(name, number, mind) of the recorded shadows whose agents are at hand, as they began."""
+    for name, known in recorded(ledger).items():
+        if name not in candidates or like.agent is None:
+            continue
+        try:
+            mind = candidate(candidates[name], like)
+            changed = differences(known.description, mind.description)
+        except ValueError as error:
+            changed = [str(error)]
+        if changed:
+            warnings.warn(
+                f"the shadow {name!r} was begun with another configuration and sleeps; it differs "
+                f"in {'; '.join(changed)}. Dismiss it, or give the new one another name.",
+                stacklevel=2,
+            )
+            continue
+        mind.file = f"shadow-{known.number}.safetensors"
+        yield name, known.number, mind
+
+
 def compare(ledger: Ledger) -> tuple[Compared, ...]:
     """How every shadow would have done."""
     agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
@@ -236,6 +259,8 @@ class Shadows:
         found = []
         for name, (number, mind) in list(self._awake.items()):
             try:
+                if not mind.informed(ledger):
+                    continue
                 state = mind.sync(ledger)
                 said = []
                 for row, offer in zip(rows, offers, strict=True):

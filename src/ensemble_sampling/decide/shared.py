@@ -3,14 +3,17 @@
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import checks
+from ..files import Damaged
 from .asked import Ask, Made, Refused, Settings
 from .bandit import Bandit
-from .begun import Begun
+from .begun import HASHER, Begun
 from .decisions import Values
 from .features import Hasher
 from .ledger import Decided, Event, Ledger, Observed, Opinion, Revised
@@ -18,13 +21,14 @@ from .mind import Mind, Taught
 from .offered import Offered
 from .offers import Offer
 from .programs import State
-from .shadows import candidate, recorded
+from .shadows import candidate, recorded, watching
 from .snapshots import SNAPSHOT
 from .transfer import import_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
 APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
 Answer = list[Any] | Refused
+Told = tuple[str, Any, str | None]  # id of a decision or event, what came of it, and its `ref`
 
 
 class Follower(Mind):
@@ -39,6 +43,10 @@ class Follower(Mind):
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """Somebody else does."""
+
+    def informed(self, ledger: Ledger) -> bool:
+        """Not while it was told nothing of what there is to know."""
+        return self.taught is not None or not ledger.outcomes
 
 
 class Draft(NamedTuple):
@@ -107,17 +115,26 @@ class Shared(Begun):
             self._reload()
 
     def _reload(self) -> None:
-        """Within a turn: who decides, by what settings, and who watches."""
+        """Within a turn: who decides, by what settings, and who watches. Whoever was there before,
+        in whatever part, goes on by what it knows."""
+        former = [self._mind, *self._shadows.minds().values()]
         self._take_charge()
         self.settings = Settings.recorded(self._ledger.setting(SETTINGS))
-        watching = recorded(self._ledger)
-        self._apprentice = watching.pop(APPRENTICE, None)
-        for name, known in watching.items():
-            if name in self.candidates and self._mind.agent is not None:
-                mind = candidate(self.candidates[name], self._mind)
-                mind.file = f"shadow-{known.number}.safetensors"
-                self._shadows.attend(name, known.number, mind)
+        self._apprentice = recorded(self._ledger).get(APPRENTICE)
+        others = {name: agent for name, agent in self.candidates.items() if name != APPRENTICE}
+        for name, number, mind in watching(self._ledger, others, self._mind):
+            self._shadows.attend(name, number, mind)
+        for mind in (self._mind, *self._shadows.minds().values()):
+            same = [m for m in former if m.width is not None and m.description == mind.description]
+            if same and same[0].width == mind.width:
+                mind.taught = same[0].taught
         self.loaded = self._ledger.configured
+
+    @property
+    def outdated(self) -> bool:
+        """Within a turn: whether others have changed, or settled, what is loaded here."""
+        settled = self._mind.width is None and self._ledger.decisions > 0
+        return settled or self._ledger.configured != self.loaded
 
     def _take_charge(self) -> None:
         """The agent that was given, or a candidate that was promoted since, by all else as it was
@@ -139,25 +156,20 @@ class Shared(Begun):
         assert error is not None
         raise error
 
-    def adopt(self, taught: Taught, shadow: str | None = None) -> None:
-        """Decide by what was learned elsewhere from now on; arrays that nobody consumes."""
-        mind = self.mind(shadow)
-        if mind is not None and mind.width is not None:
-            mind.taught = taught
-
     def work(
-        self, decisions: Sequence[Sequence[Ask]], outcomes: Sequence[Sequence[tuple[str, Any]]]
+        self, decisions: Sequence[Sequence[Ask]], outcomes: Sequence[Sequence[Told]]
     ) -> tuple[list[Answer], list[Answer]]:
         """Groups of decisions and groups of outcomes in one transaction. Each group is done or
         refused as a whole, whatever becomes of the others."""
         with self._door:
             self._ledger.check()
+            first: list[Answer] = []
             while True:
                 try:
-                    first = self._open(decisions)
+                    first += self._open(decisions[len(first) :])
                     drafts = self._drafted(decisions[len(first) :])
                     with self._ledger.turn():
-                        if self._ledger.configured != self.loaded:
+                        if self.outdated:
                             raise Changed
                         return first + self._record(drafts), self._observe(outcomes)
                 except Changed:
@@ -169,21 +181,34 @@ class Shared(Begun):
         while self._mind.width is None and len(done) < len(groups):
             group = groups[len(done)]
             with self._ledger.turn():
-                if self._ledger.configured != self.loaded or self._ledger.decisions:
+                if self.outdated:
                     self._reload()
                     continue
                 try:
                     done.append(self._settled(group))
-                except (TypeError, ValueError) as error:
-                    done.append(Refused("invalid", str(error)))
+                except Refused as refused:
+                    done.append(refused)
                 self.loaded = self._ledger.configured
         return done
+
+    def _look(self, offers: list[tuple[Any, Any, Any]]) -> None:
+        """Who asks over HTTP cannot choose a hasher later, and what is said by names may be more
+        the next time: it is hashed from the first."""
+        super()._look(offers)
+        if self._mind.recipe is not None and self._mind.width is None:
+            if any(_described(Ask(actions, context)) for actions, context, _ in offers):
+                self._offers.hasher = HASHER
+                self._mind.settle(HASHER.width)
 
     def _settled(self, group: Sequence[Ask]) -> list[Made]:
         offers = [(ask.actions, ask.context, ask.available) for ask in group]
         with self._tentative(offers):
-            read = [self._offers.read(*offer, self._mind.width) for offer in offers]
-            self._settle({offer.table.shape[1] for offer in read})
+            with _refusing():
+                read = [self._offers.read(*offer, self._mind.width) for offer in offers]
+                widths = {offer.table.shape[1] for offer in read}
+                if len(widths) > 1:
+                    raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
+            self._settle(widths)
             (made,) = self._record([self._drafts([*zip(group, read, strict=True)])])
             assert not isinstance(made, Refused)
             return made
@@ -203,14 +228,16 @@ class Shared(Begun):
         ]
 
     def _read(self, group: Sequence[Ask]) -> list[Offer] | Refused:
-        columns, width = self._offers.columns, self._mind.width
+        columns = self._offers.columns
         try:
-            return [
-                self._offers.read(ask.actions, ask.context, ask.available, width) for ask in group
-            ]
-        except (TypeError, ValueError) as error:
+            return [self._offer(ask) for ask in group]
+        except Refused as refused:
             self._offers.columns = columns
-            return Refused("invalid", str(error))
+            return refused
+
+    def _offer(self, ask: Ask) -> Offer:
+        with _refusing():
+            return self._offers.read(ask.actions, ask.context, ask.available, self._mind.width)
 
     def _drafts(self, asked: Sequence[tuple[Ask, Offer]]) -> list[Draft]:
         """Choose for each, and let shadows say what they would have done."""
@@ -297,47 +324,45 @@ class Shared(Begun):
         about = (row.probabilities, None, None, row.time, True)
         return Made(id, event.event, event.slot, row.chosen, action, names, *about)
 
-    def _observe(self, groups: Sequence[Sequence[tuple[str, Any]]]) -> list[Answer]:
-        """Within a turn: record what is new of groups of (id, outcome)."""
-        numbers = self._numbers([id for group in groups for id, _ in group])
-        added: dict[int, Any] = {}  # outcomes to be recorded
-        revised: dict[int, Any] = {}  # and those to take another's place, with what was added
-        answers: list[Answer] = []
+    def _observe(self, groups: Sequence[Sequence[Told]]) -> list[Answer]:
+        """Within a turn: record what is new of groups of outcomes."""
+        numbers = self._numbers([id for group in groups for id, _, _ in group])
+        known = self._ledger.find(list(numbers.values()))
+        news, answers = News(), []
         for group in groups:
-            fresh, more, flags = dict(added), dict(revised), []
+            trial, flags = news.copy(), []
             try:
-                for id, given in group:
-                    flags.append(self._told(id, numbers.get(id), given, fresh, more))
+                for id, given, ref in group:
+                    if id not in numbers:
+                        raise Refused("unknown", f"there is no decision {id!r}")
+                    decided = known[numbers[id]]
+                    amount = self._outcome(given)
+                    with _refusing():
+                        self._offers.arm(decided.number, decided.chosen, decided.action)
+                    flags.append(self._told(id, decided, amount, ref, trial))
             except Refused as refused:
                 answers.append(refused)
                 continue
-            added, revised = fresh, more
+            news = trial
             answers.append(flags)
         worth = self._mind.worth
-        rows = [Observed(number, y, worth(y)) for number, y in added.items()]
-        sums = [Revised(n, total, worth(total), part) for n, (total, part) in revised.items()]
-        self._ledger.add_outcomes(rows, sums)
+        rows = [Observed(number, y, worth(y)) for number, y in news.first.items()]
+        self._ledger.add_outcomes(rows, news.revised)
         return answers
 
-    def _told(
-        self, id: str, number: int | None, given: Any, fresh: dict[int, Any], more: dict[int, Any]
-    ) -> bool:
-        """Whether an outcome is new; into `fresh` or `more` with it."""
-        if number is None:
-            raise Refused("unknown", f"there is no decision {id!r}")
-        decided = self._ledger.decision(number)
-        assert decided is not None  # it has a number
-        try:
-            outcome = self._mind.outcome(given, self._ledger)
-            self._offers.arm(number, decided.chosen, decided.action)
-        except (TypeError, ValueError) as error:
-            raise Refused("invalid", str(error)) from error
-        known = more[number][0] if number in more else fresh.get(number, decided.outcome)
-        if known is None:
-            fresh[number] = outcome
-            return True
+    def _outcome(self, given: Any) -> Any:
+        """What the agent can learn, or a refusal."""
+        with _refusing():
+            return self._mind.outcome(given, self._ledger)
+
+    def _told(self, id: str, decided: Decided, outcome: Any, ref: str | None, news: "News") -> bool:
+        """Whether an outcome is new; into `news` with it."""
+        known = news.of(decided)
         if self.settings.aggregation == "sum":
-            return self._summed(id, number, known, outcome, fresh, more)
+            return self._added(id, decided, outcome, ref, news)
+        if known is None:
+            news.first[decided.number] = outcome
+            return True
         if outcome in (known, decided.first):  # what was revised may come again too
             return False
         how = "expired with" if decided.expired else "has"
@@ -345,23 +370,26 @@ class Shared(Begun):
             "conflict", f"decision {id} {how} the outcome {known} and cannot have {outcome} as well"
         )
 
-    def _summed(
-        self,
-        id: str,
-        number: int,
-        known: Any,
-        amount: Any,
-        fresh: dict[int, Any],
-        more: dict[int, Any],
+    def _added(
+        self, id: str, decided: Decided, amount: Any, ref: str | None, news: "News"
     ) -> bool:
+        """Whether an amount is new, told by what it refers to; into `news` with it."""
+        number, known, worth = decided.number, news.of(decided), self._mind.worth
+        if ref is not None:
+            for added, name in [*self._ledger.revised(number), *news.refs(number)]:
+                if name == ref and added != amount:
+                    raise Refused("conflict", f"{ref!r} added {added}, and cannot add {amount}")
+                if name == ref:
+                    return False
+        if known is None:
+            news.first[number] = amount
+            if ref is not None:
+                news.revise(Revised(number, amount, worth(amount), amount, ref))
+            return True
         if np.shape(known) != np.shape(amount):
             raise Refused("invalid", f"decision {id} has the outcome {known}, got {amount}")
-        total = (np.asarray(known) + np.asarray(amount)).tolist()
-        if number in fresh:
-            fresh[number] = total
-        else:
-            before = more[number][1] if number in more else 0.0
-            more[number] = (total, (np.asarray(before) + np.asarray(amount)).tolist())
+        total = self._outcome((np.asarray(known) + np.asarray(amount)).tolist())
+        news.revise(Revised(number, total, worth(total), amount, ref))
         return True
 
     def _numbers(self, ids: Sequence[str]) -> dict[str, int]:
@@ -373,63 +401,47 @@ class Shared(Begun):
                 found[id] = self._ledger.number(id)
             except (TypeError, ValueError):
                 event, _, slot = id.rpartition("/")
-                wanted |= {(id, ""): id} | ({(event, slot): id} if event else {})
+                wanted |= {(id, ""): id} | ({(event, slot): id} if event and slot else {})
         if wanted:
             for key, event in self._ledger.find_events(list(wanted)).items():
                 found.setdefault(wanted[key], event.decision)
         return found
 
-    def _one(self, id: str) -> str:
-        """Within a turn: the decision's own id."""
-        numbers = self._numbers([id])
-        if id not in numbers:
+    def _decided(self, id: str) -> Decided:
+        """Within a turn: the decision that an id means."""
+        number = self._numbers([id]).get(id)
+        decided = None if number is None else self._ledger.decision(number)
+        if decided is None:
             raise Refused("unknown", f"there is no decision {id!r}")
-        return self._ledger.decision_id(numbers[id])
+        return decided
 
     def correct(self, id: str, outcome: Any) -> bool:
         """See `Bandit.correct`."""
-        with self._door, self._ledger.turn(), _told_as_refused():
-            number = self._ledger.number(self._one(id))
-            decided = self._ledger.decision(number)
-            assert decided is not None
-            new = self._mind.outcome(outcome, self._ledger)
+        with self._door, self._ledger.turn():
+            decided = self._decided(id)
+            new = self._outcome(outcome)
             if decided.outcome is None:
                 raise Refused("conflict", f"decision {id} has no outcome yet to be corrected")
             if new == decided.outcome:
                 return False
-            self._ledger.add_outcomes([], [Revised(number, new, self._mind.worth(new))])
+            self._ledger.add_outcomes([], [Revised(decided.number, new, self._mind.worth(new))])
             return True
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
         """See `Bandit.add`."""
-        with self._door, self._ledger.turn(), _told_as_refused():
-            number = self._ledger.number(self._one(id))
-            decided = self._ledger.decision(number)
-            assert decided is not None
-            amount = self._mind.outcome(amount, self._ledger)
-            for added, known in self._ledger.revised(number):
-                if ref is not None and known == ref:
-                    if added != amount:
-                        raise Refused("conflict", f"{ref!r} added {added}, and cannot add {amount}")
-                    return False
-            worth = self._mind.worth
-            if decided.outcome is None:
-                first = [Revised(number, amount, worth(amount), amount, ref)] if ref else []
-                self._ledger.add_outcomes([Observed(number, amount, worth(amount))], first)
-                return True
-            if np.shape(amount) != np.shape(decided.outcome):
-                raise Refused("invalid", f"the outcome so far is {decided.outcome}, got {amount}")
-            total = (np.asarray(decided.outcome) + np.asarray(amount)).tolist()
-            total = self._mind.outcome(total, self._ledger)
-            self._ledger.add_outcomes([], [Revised(number, total, worth(total), amount, ref)])
-            return True
+        with self._door, self._ledger.turn():
+            decided, news = self._decided(id), News()
+            new = self._added(id, decided, self._outcome(amount), ref, news)
+            rows = [Observed(number, y, self._mind.worth(y)) for number, y in news.first.items()]
+            self._ledger.add_outcomes(rows, news.revised)
+            return new
 
-    def expire(self, older_than: float, outcome: Any, most: int = 1000) -> int:
-        """Assume `outcome` for decisions older than so many seconds whose own never came; at most
+    def expire(self, before: float, outcome: Any, most: int = 1000) -> int:
+        """Assume `outcome` for decisions made by the time `before` whose own never came; at most
         so many of them, lest others wait."""
-        with self._door, self._ledger.turn(), _told_as_refused():
-            outcome = self._mind.outcome(outcome, self._ledger)
-            numbers = self._ledger.pending(before=time.time() - older_than)[:most]
+        with self._door, self._ledger.turn():
+            outcome = self._outcome(outcome)
+            numbers = self._ledger.pending(before)[:most]
             worth = self._mind.worth(outcome)
             self._ledger.add_outcomes([Observed(n, outcome, worth, True) for n in numbers])
             return len(numbers)
@@ -445,18 +457,22 @@ class Shared(Begun):
 
     def predict(self, ask: Ask) -> dict[str, Any]:
         """What a decision would be made of; nothing is recorded."""
-        with self._door, _told_as_refused():
+        with self._door:
             if self._mind.width is None:
                 agent, seed, _, _, actions, _ = self._given
-                twin = Bandit(agent, seed, actions=actions)
-                found = twin.predict(ask.actions, context=ask.context, available=ask.available)
+                with _refusing():
+                    hasher = HASHER if agent is None and _described(ask) else None
+                    twin = Bandit(agent, seed, actions=actions, hasher=hasher)
+                    found = twin.predict(ask.actions, context=ask.context, available=ask.available)
                 mean, spread = (None, None) if found.values is None else found.values
                 names = list(ask.actions) if isinstance(ask.actions, Mapping) else actions
                 about = {"probabilities": found.probabilities, "mean": mean, "spread": spread}
                 return {"names": names, **about}
             columns = self._offers.columns
-            offer = self._offers.read(ask.actions, ask.context, ask.available, self._mind.width)
-            self._offers.columns = columns
+            try:
+                offer = self._offer(ask)
+            finally:
+                self._offers.columns = columns
             (draft,) = self._drafts([(ask, offer)])
             about = {"mean": draft.mean, "spread": draft.spread}
             return {"names": offer.names, "probabilities": draft.row.probabilities, **about}
@@ -489,6 +505,10 @@ class Shared(Begun):
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes."""
         with self._door, self._ledger.turn():
+            with _refusing():
+                checks.outcome(settings.default)
+            if settings.wait is not None and self._mind.width is not None:
+                self._outcome(settings.default)  # which it will have to learn
             apprentice = recorded(self._ledger).get(APPRENTICE)
             if settings.mode == "apprentice" and apprentice is None:
                 self._ledger.add_shadow(APPRENTICE, self._mind.description)
@@ -508,8 +528,8 @@ class Shared(Begun):
 
     def take_in(self, content: bytes) -> int:
         """Learn what another bandit of the same configuration has learned from; how much."""
-        with self._door, _told_as_refused():
-            with self._ledger.turn():
+        with self._door:
+            with self._ledger.turn(), _refusing():
                 found = import_history(self._ledger, self._mind, content)
             self._load()
             return found
@@ -518,13 +538,14 @@ class Shared(Begun):
         """Let one of the candidates watch from now on; it learns all that is recorded."""
         if name not in self.candidates:
             raise Refused("unknown", f"there is no candidate {name!r}, but {[*self.candidates]}")
-        with self._door, _told_as_refused():
+        with self._door:
             with self._ledger.turn():
                 if self._mind.agent is None:
                     raise Refused("conflict", "there is no decision yet, on which shadows watch")
                 if name in recorded(self._ledger):
                     return
-                mind = candidate(self.candidates[name], self._mind)
+                with _refusing():
+                    mind = candidate(self.candidates[name], self._mind)
                 self._ledger.add_shadow(name, mind.description)
             self._load()
 
@@ -558,11 +579,47 @@ class Shared(Begun):
                 self._ledger.close()
 
 
-class _told_as_refused:
-    """What is wrong with a request, said as such."""
+class News:
+    """Outcomes that are to be recorded together."""
 
-    def __enter__(self) -> None: ...
+    def __init__(self) -> None:
+        self.first: dict[int, Any] = {}
+        self._more: dict[int, tuple[Revised, ...]] = {}
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, TypeError | ValueError):
-            raise Refused("invalid", str(error)) from error
+    def copy(self) -> "News":
+        other = News()
+        other.first, other._more = dict(self.first), dict(self._more)
+        return other
+
+    def revise(self, row: Revised) -> None:
+        self._more[row.decision] = (*self._more.get(row.decision, ()), row)
+
+    @property
+    def revised(self) -> list[Revised]:
+        return [row for rows in self._more.values() for row in rows]
+
+    def of(self, decided: Decided) -> Any:
+        """The outcome of a decision after these."""
+        if decided.number in self._more:
+            return self._more[decided.number][-1].outcome
+        return self.first.get(decided.number, decided.outcome)
+
+    def refs(self, number: int) -> list[tuple[Any, str | None]]:
+        return [(row.added, row.ref) for row in self._more.get(number, ())]
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Around what reads a request, and nothing else: what is wrong with it, said as such."""
+    try:
+        yield
+    except Damaged:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused("invalid", str(error)) from error
+
+
+def _described(ask: Ask) -> bool:
+    """Whether anything is said in words, or by names, that may be others the next time."""
+    each = ask.actions.values() if isinstance(ask.actions, Mapping) else ask.actions or ()
+    return any(isinstance(one, Mapping | str | None) for one in (*each, ask.context or ()))

@@ -61,7 +61,7 @@ def wanted(learner: Any, member: Any) -> bool:
 def learned(
     learner: Any, history: Any, member: Any, rows: Array, interpret: bool = False
 ) -> tuple[Any, Array]:
-    """(the weights after all steps on the rows of the history (steps, batch), sum of squares)."""
+    """(weights after all steps on the rows of the history (steps, batch), their sum of squares)."""
     w, v = member.model.weights
     w0, v0 = member.start.weights
     targets = history.outcomes[rows]
@@ -103,7 +103,7 @@ def _call(steps: int, slope: float, interpret: bool) -> Any:
             functools.partial(_kernel, steps=steps, slope=slope),
             out_shape=(*shapes, jax.ShapeDtypeStruct((), jnp.float32)),
             input_output_aliases={0: 0, 1: 1},
-            compiler_params=gpu.CompilerParams(num_warps=4, num_stages=2),
+            compiler_params=gpu.CompilerParams(num_warps=4, num_stages=3),
             interpret=interpret,
             name="network_steps",
         )(w, v, *others)
@@ -119,7 +119,7 @@ def _kernel(
     x_ref: Any,  # inputs (steps, batch, dim), padded with zeros, in their unit
     t_ref: Any,  # targets (steps, batch)
     common_ref: Any,  # what is left of a weight's way from its anchor, step size, scales
-    first_ref: Any,  # the first step: one that finds a diverged network only puts it back
+    first_ref: Any,  # number of the first step: one that finds a network lost only puts it back
     pull_ref: Any,
     w_new_ref: Any,
     v_new_ref: Any,
@@ -143,11 +143,11 @@ def _kernel(
     inside = real[:, None] & (columns < dim)[None, :]
     keep, rate, up, down, back = (common_ref[i] for i in range(5))
     first, pull = first_ref[0], pull_ref[0]
-    w0 = gpu.load(w0_ref.at[place], mask=inside, other=0.0)
-    v0 = gpu.load(v0_ref.at[units], mask=real, other=0.0)
-    w = jnp.where(first < 1, gpu.load(w_ref.at[place], mask=inside, other=0.0), w0) * up
-    v = jnp.where(first < 1, gpu.load(v_ref.at[units], mask=real, other=0.0), v0)
-    w0, v0 = ((1 - keep) * pull * up) * w0, ((1 - keep) * pull) * v0
+    w, v = _read(w_ref, place, inside), _read(v_ref, units, real)
+    w0, v0 = _read(w0_ref, place, inside), _read(v0_ref, units, real)
+    # A branch, not a choice: the weights need not wait for their start, and few networks diverge.
+    w, v = jax.lax.cond(first > 0, lambda: (_read(w0_ref, place, inside), v0), lambda: (w, v))
+    w, w0, v0 = up * w, ((1 - keep) * pull * up) * w0, ((1 - keep) * pull) * v0
 
     def step(s: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
         w, v = weights
@@ -165,6 +165,10 @@ def _kernel(
     gpu.store(w_new_ref.at[place], w, mask=inside)
     gpu.store(v_new_ref.at[units], v, mask=real)
     norm_ref[...] = jnp.sum(jnp.sum(w * w, axis=1) + v * v, axis=0)
+
+
+def _read(ref: Any, place: Any, inside: Array) -> Array:
+    return gpu.load(ref.at[place], mask=inside, other=0.0)
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -18,7 +18,7 @@ from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
 from ..decide.ledger import Ledger
 from ..decide.offered import Offered
-from ..decide.shared import KEPT, Shared
+from ..decide.shared import KEPT, Shared, Told
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 
@@ -70,9 +70,10 @@ class Engine:
         """All of them or none; on disk when it returns."""
         return await self._put("decide", asks)
 
-    async def outcome(self, outcomes: Sequence[tuple[str, Any]]) -> list[bool]:
-        """Learn pairs (id of a decision or "event" or "event/slot", outcome), all or none: which
-        of them were new. Told twice, an outcome counts once."""
+    async def outcome(self, outcomes: Sequence[Told]) -> list[bool]:
+        """Learn (id of a decision or "event" or "event/slot", outcome, ref), all or none: which
+        of them were new. Told twice, an outcome counts once; where outcomes add up, one with the
+        same `ref` does."""
         return await self._put("outcome", outcomes)
 
     async def _put(self, kind: str, what: Any) -> Any:
@@ -101,10 +102,13 @@ class Engine:
             made, told = map(iter, self._front.work(decisions, outcomes))
             answers = [next(made if kind == "decide" else told) for kind, *_ in batch]
         except OSError as error:
-            answers = [Refused("unavailable", str(error))] * len(batch)
-        except Exception as error:
-            traceback.print_exc()
-            answers = [error] * len(batch)
+            answers = [self._unavailable(error)] * len(batch)
+        except Exception as error:  # a fault of ours; the others are not to suffer from it
+            if len(batch) > 1:
+                for request in batch:
+                    self._do([request])
+                return
+            answers = [error]
         _answer(batch, answers)
         if outcomes:
             self._wake.set()
@@ -158,9 +162,9 @@ class Engine:
             return self._front.add(id, amount, ref)
 
     def expire(self, older_than: float, outcome: Any) -> int:
-        total = 0
+        total, before = 0, time.time() - older_than
         with _away():
-            while found := self._front.expire(older_than, outcome):
+            while found := self._front.expire(before, outcome):
                 total += found
         self._wake.set()
         return total

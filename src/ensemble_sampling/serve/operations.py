@@ -82,8 +82,6 @@ class Operation:
 
 async def decide(call: Call) -> Any:
     given, limits = call.body, call.service.limits
-    if call.service.role == "learn":
-        raise Refused("unavailable", "this process only learns; others decide")
     if given.decisions is None:
         return made((await call.engine.decide([_ask(given, call)]))[0])
     if msgspec.structs.replace(given, decisions=None) != say.DecideBody():
@@ -132,11 +130,7 @@ async def outcome(call: Call) -> say.New:
 
 
 async def _observed(call: Call, given: list[say.Observe]) -> list[bool]:
-    engine = call.engine
-    if engine.settings.aggregation == "sum" and all(one.ref is not None for one in given):
-        # What adds up would count twice when told twice, but for what it refers to.
-        return [await asyncio.to_thread(engine.add, o.id, o.outcome, o.ref) for o in given]
-    return await engine.outcome([(one.id, one.outcome) for one in given])
+    return await call.engine.outcome([(one.id, one.outcome, one.ref) for one in given])
 
 
 async def correct(call: Call) -> say.Changed:

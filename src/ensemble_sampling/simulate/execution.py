@@ -76,9 +76,10 @@ class Outline(NamedTuple):
 
 
 def outline(agent: Agent, environment: Environment) -> Outline:
-    leaves, structure = jax.tree.flatten(jax.tree.map(as_array, (agent, environment)))
+    leaves, structure = jax.tree.flatten((agent, environment))
+    shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    return Outline(structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves), x64)
+    return Outline(structure, shapes, x64)
 
 
 @lru_cache(maxsize=256)
@@ -136,11 +137,17 @@ def memory() -> int:
 
 
 def chunk_size(
-    agent: Agent, environment: Environment, periods: int, realizations: int, own: int = 0
+    agent: Agent,
+    environment: Environment,
+    periods: int,
+    realizations: int,
+    own: int = 0,
+    on_cpu: int = 2**28,
 ) -> int:
     """Realizations per call: as many as memory and an even split allow.
 
     own: bytes of settings that a realization does not share with the others.
+    on_cpu: bytes that the realizations of a call may take there.
     """
     if fact(agent, "host"):
         return 1
@@ -152,7 +159,7 @@ def chunk_size(
             f"memory, and there are {room / 2**30:.3g}"
         )
     if jax.default_backend() == "cpu":
-        room, most = 2**28, 256  # more per call is no faster, and shows less progress
+        room, most = on_cpu, 256  # more per call is no faster, and shows less progress
     else:
         room, most = 0.4 * room, 2**16
     size = int(min(most, max(1, room // each)))
@@ -175,7 +182,11 @@ class Stack(NamedTuple):
         differs = tuple(any(_differ(column[0], leaf) for leaf in column) for column in columns)
         both = list(zip(columns, differs, strict=True))
         shared = [as_array(column[0]) for column, differ in both if not differ]
-        own = [np.stack([as_array(leaf) for leaf in column]) for column, differ in both if differ]
+        own = [
+            np.asarray([np.asarray(leaf) for leaf in column], jnp.result_type(column[0]))
+            for column, differ in both
+            if differ
+        ]
         return cls(outline(*points[0]), differs, shared, own)
 
     @property

@@ -20,7 +20,6 @@ from .checkpoint import Checkpoint
 from .execution import (
     Point,
     Runner,
-    Stack,
     check_parts,
     chunk_size,
     compiled,
@@ -181,8 +180,8 @@ class Chunks:
             store = Checkpoint(checkpoint, described)
         size = (store and store.chunk) or size
         if size is None:
-            lanes, own = len(points) * run["realizations"], Stack.of(points).bytes
-            size = chunk_size(agent, environment, run["periods"], lanes, own)
+            lanes = len(points) * run["realizations"]
+            size = chunk_size(agent, environment, run["periods"], lanes)
         if store is not None:
             store.begin(size)
         runner = eager if fact(agent, "host") else compiled

@@ -15,7 +15,7 @@ from ..agents import as_agent
 from ..config import told_apart
 from ..core import Agent, Environment, fact
 from .checkpoint import as_folder
-from .execution import Outline, Point, check_parts, outline
+from .execution import Outline, Point, Stack, check_parts, chunk_size, outline
 from .progress import Progress, reported
 from .results import Result, Window, checked_window, last_tenth
 from .run import Chunks, Found, check_run, run_all, settings_of
@@ -221,10 +221,22 @@ def _grouped(points: Sequence[Point]) -> list[list[int]]:
     return list(groups.values())
 
 
+IN_CACHE = 2**25
+"""Bytes that a call's realizations may take on a CPU, where those that stay in cache run faster."""
+
+
+def chunk_of(points: Sequence[Point], periods: int, realizations: int) -> int:
+    """Realizations per call of points that share a program."""
+    own, lanes = Stack.of(points).bytes, len(points) * realizations
+    return chunk_size(*points[0], periods, lanes, own, IN_CACHE)
+
+
 def _chunks(
     points: Sequence[Point], run: dict[str, Any], size: int | None, folder: Path | None
 ) -> Chunks:
-    size = None if size is None else min(size, len(points) * run["realizations"])
+    if size is None:
+        size = chunk_of(points, run["periods"], run["realizations"])
+    size = min(size, len(points) * run["realizations"])
     return Chunks.of(points, {**run, "points": [list(point) for point in points]}, size, folder)
 
 

@@ -183,11 +183,7 @@ async def _learn(call: Call, id: str, value: float) -> str:
     one came first. Personalizer accepts those too, for it looks for their events only later."""
     engine = call.engine
     try:
-        if engine.settings.aggregation == "sum":
-            ref = call.request.headers.get(REQUEST)
-            await asyncio.to_thread(engine.add, id, value, ref)
-        else:
-            await engine.outcome([(id, value)])
+        await engine.outcome([(id, value, call.request.headers.get(REQUEST))])
     except Refused as refused:
         if refused.kind not in ("unknown", "conflict"):
             raise

@@ -1,0 +1,37 @@
+"""The documentation site has every page and every name; its tables are those of the results."""
+
+import re
+import runpy
+from pathlib import Path
+
+import ensemble_sampling as es
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_the_navigation_and_on_the_first_page():
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    results = set(re.findall(r"results/[\w/-]+\.md", nav))
+    assert pages == set(re.findall(r"[\w/-]+\.md", nav)) - results
+    linked = set(re.findall(r"\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text()))
+    assert pages - {"index.md"} == linked
+
+
+def test_every_name_is_in_the_reference():
+    said = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    listed = [path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", said, re.MULTILINE)]
+    assert sorted(listed) == sorted(es.__all__)
+
+
+def test_the_comparison_is_that_of_the_results():
+    page = DOCS / "explanation" / "comparison.md"
+    assert runpy.run_path(str(page.with_suffix(".py")))["quality"]() in page.read_text()
+
+
+def test_parameters_of_docstrings_become_a_list():
+    listed = runpy.run_path(str(DOCS / "parameters.py"))["listed"]
+    text = "Does it.\n\na: one\n    more\nb: two\n\nAnd: not in a list\nthis: neither"
+    expected = "Does it.\n\n- **a**: one\n    more\n- **b**: two\n\n- **And**: not in a list\n"
+    assert listed(text).startswith(expected[:40])
