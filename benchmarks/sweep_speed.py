@@ -1,7 +1,7 @@
 """What a sweep costs: beside one run with as many realizations, and beside a call for each point.
 
 Sixty settings of Figure 2b's neuron (30 members, 500 periods, 200 realizations each). All three run
-the same number of realizations; compilation is timed apart, and counted.
+the same number of realizations of agents made before; compilation is timed apart, and counted.
 
 python benchmarks/sweep_speed.py                      on a GPU: seconds; on two cores: an hour
 python benchmarks/sweep_speed.py --realizations 20    two cores: minutes
@@ -13,6 +13,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +72,27 @@ def measure(periods: int, realizations: int, members: int, repeats: int) -> dict
     def make(learning_rate: float, prior_std: float) -> Any:
         return agent(learning_rate, prior_std, periods, members)
 
-    points = [{"learning_rate": a, "prior_std": b} for a in SETTINGS["learning_rate"]
-              for b in SETTINGS["prior_std"]]  # fmt: skip
+    grid = product(SETTINGS["learning_rate"], SETTINGS["prior_std"])
+    began = time.perf_counter()
+    points = [{"agent": make(*point)} for point in grid]
+    found: dict[str, Any] = {"build_agents": time.perf_counter() - began}
     one, lanes = make(0.1, PRIOR_STD), len(points) * realizations
     chunk = chunk_size(one, environment, periods, lanes)
-    ours = chunk_of([(make(**point), environment) for point in points], periods, realizations)
+    ours = chunk_of([(point["agent"], environment) for point in points], periods, realizations)
     few = -(-ours // len(points))
 
     def sweep(each: int) -> Any:
-        return es.sweep(make, environment, SETTINGS, periods, each, chunk=ours)
+        return es.sweep(lambda agent: agent, environment, points, periods, each, chunk=ours)
 
     def single(count: int) -> Any:
         return es.simulate(one, environment, periods, count, chunk=chunk)
 
-    def calls(some: list[dict[str, float]]) -> None:
+    def calls(some: list[dict[str, Any]]) -> None:
         for point in some:
-            es.simulate(make(**point), environment, periods, realizations)
+            es.simulate(point["agent"], environment, periods, realizations)
 
     before = _program.cache_info().misses
-    found: dict[str, Any] = {"compile_sweep": timed(lambda: sweep(max(2, few)))}
+    found["compile_sweep"] = timed(lambda: sweep(max(2, few)))
     found["programs"] = _program.cache_info().misses - before
     found["compile_single"] = timed(lambda: single(chunk))
     found["compile_calls"] = timed(lambda: calls(points[:1]))

@@ -14,10 +14,12 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import (
+    book,
     copies,
     databases,
     format,
     history,
+    kept,
     ledger,
     offered,
     summary,
@@ -29,8 +31,8 @@ from ensemble_sampling.decide.summary import summarize
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
-OURS = (ledger, databases, format, history, offered, copies, waiting, summary, contextlib)
-TRACED = {module.__file__ for module in OURS}
+OURS = (ledger, book, kept, databases, format, history, offered, copies, waiting, summary)
+TRACED = {module.__file__ for module in (*OURS, contextlib)}
 
 
 def interrupt_at(step, call):

@@ -152,7 +152,7 @@ def test_what_is_not_there_or_no_ledger_is_said(place):
         Ledger(place, write=False)
     with pytest.raises(OSError, match="it holds no decisions"):
         inspect(place)
-    with pytest.raises(ValueError, match="letters, digits, - and _ .* got 'a b'"):
+    with pytest.raises(ValueError, match=r"letters, digits, - and _ .* got 'a b'"):
         Ledger("postgresql://nowhere/x#a b")
     admin(f'CREATE SCHEMA "{schema(place)}"')
     admin(f'CREATE TABLE "{schema(place)}".mine (x TEXT)')
@@ -248,7 +248,7 @@ def test_a_ledger_restored_from_a_dump_goes_on_by_another_id(place):
     dump = f"{schema(place)}-copy"
     admin(f'CREATE SCHEMA "{dump}"')
     tables = admin("SELECT tablename FROM pg_tables WHERE schemaname = %s", schema(place))
-    for (table,) in tables:
+    for (table,) in tables or ():
         source = f'"{schema(place)}".{table}'
         admin(f'CREATE TABLE "{dump}".{table} (LIKE {source} INCLUDING ALL)')
         admin(f'INSERT INTO "{dump}".{table} SELECT * FROM {source}')

@@ -43,7 +43,7 @@ def decide(front, *asks):
 
 
 def tell(front, *pairs):
-    _, (answer,) = front.work([], [pairs])
+    _, (answer,) = front.work([], [[(*pair, None)[:3] for pair in pairs]])
     if isinstance(answer, Refused):
         raise answer
     return answer
@@ -146,12 +146,12 @@ def test_outcomes_are_told_once_all_of_a_group_or_none(opened):
     _, answers = front.work(
         [],
         [
-            [(made[0].id, 1.0)],
-            [(made[1].id, 1.0), ("nobody", 1.0)],
-            [(made[0].id, 2.0)],
-            [(made[1].id, 3.0), (made[0].id, 1.0)],
-            [(made[2].id, float("nan"))],
-            [(made[2].id, [1.0, 2.0])],
+            [(made[0].id, 1.0, None)],
+            [(made[1].id, 1.0, None), ("nobody", 1.0, None)],
+            [(made[0].id, 2.0, None)],
+            [(made[1].id, 3.0, None), (made[0].id, 1.0, None)],
+            [(made[2].id, float("nan"), None)],
+            [(made[2].id, [1.0, 2.0], None)],
         ],
     )
     kinds = [answer.kind if isinstance(answer, Refused) else answer for answer in answers]
@@ -269,12 +269,20 @@ def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
             front = (one, two)[n % 2]
             (made,) = decide(front, Ask(row.tolist()))
             tell(front, (made.id, float(row[made.index].sum())))
-            learner.step()
-            learner._due = 0.0
-            follower.step()
+            step()
 
+    def step():
+        learner._due = learner._renew = 0.0
+        learner.step()
+        follower.step()
+
+    step()
     play(ROWS[:5])
     one.shadow("other")
+    decide(one, Ask(ROWS[0].tolist()))  # it knows nothing yet, and says nothing
+    decide(two, Ask(ROWS[0].tolist()))
+    step()
+    assert two.mind("other").taught.outcomes == 5
     play(ROWS[5:20])
     said = len(list(one._ledger.opinions(0)))
     assert said == 15

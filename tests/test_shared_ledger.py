@@ -13,8 +13,8 @@ import pytest
 from servers import new_place
 
 from ensemble_sampling.decide import format, locks
-from ensemble_sampling.decide.databases import Sqlite
-from ensemble_sampling.decide.ledger import Decided, Event, Ledger, Observed, Revised
+from ensemble_sampling.decide.databases import Sqlite, as_place
+from ensemble_sampling.decide.ledger import Decided, Event, Ledger, Observed, Opinion, Revised
 from ensemble_sampling.decide.offered import Offered
 
 
@@ -45,6 +45,15 @@ def decide(ledger, count=1, **more):
 
 def observed(number):
     return Observed(number, float(number), float(number))
+
+
+def shared(word):
+    """A ledger by its place as the command line of a process has it."""
+    return Ledger(as_place(word), shared=True)
+
+
+def opinion_of(number):
+    return Opinion(number, 0, number % 3, 0.5, 0.5)
 
 
 def outcome(ledger, number):
@@ -322,13 +331,13 @@ def test_a_writer_that_hangs_is_waited_for_but_not_for_ever(tmp_path, monkeypatc
 
 
 MANY = """
-place, name, rounds = as_place(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-with closing(Ledger(place, shared=True)) as ledger:
+name, rounds = sys.argv[2], int(sys.argv[3])
+with closing(shared(sys.argv[1])) as ledger:
     for n in range(rounds):
         with ledger.turn():
             number = ledger.decisions
             event = Event(f"{name} {n}", "", number)
-            opinion = Opinion(number, 0, n, 0.5, 0.5)
+            opinion = opinion_of(number)
             ledger.add_decisions([decided(number)], [opinion], events=[event])
             if n % 2:
                 waiting = ledger.pending(before=1e12)
@@ -357,7 +366,7 @@ def test_four_processes_at_once_lose_nothing(place):
 
 
 KILLED = """
-ledger = Ledger(as_place(sys.argv[1]), shared=True)
+ledger = shared(sys.argv[1])
 decide(ledger, 2)
 with ledger.turn():
     ledger.add_decisions([decided(2)], events=[Event("e", "", 2)])
@@ -380,7 +389,7 @@ def test_killed_in_the_middle_of_a_turn_nothing_of_it_is_there(place):
 
 
 FORKED = """
-ledger = Ledger(as_place(sys.argv[1]), shared=True)
+ledger = shared(sys.argv[1])
 decide(ledger)
 child = os.fork()
 if child == 0:
@@ -404,7 +413,7 @@ def test_a_fork_is_refused(place):
 
 
 def test_many_can_begin_a_ledger_at_once(place):
-    code = "input()\nledger = Ledger(as_place(sys.argv[1]), shared=True)\n"
+    code = "input()\nledger = shared(sys.argv[1])\n"
     code += "decide(ledger)\nprint(ledger.id, flush=True)"
     several = [process(code, place) for _ in range(3)]
     for one in several:

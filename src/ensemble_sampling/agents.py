@@ -17,15 +17,33 @@ from .posteriors.point import Point
 def _best(values: Array, available: Array | None) -> Array:
     """Which actions are best; NaN is worse than anything, an unavailable action never best."""
     available = checks.available(available, values.shape[-1])
-    values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+    return _largest(jnp.where(jnp.isnan(values), -jnp.inf, values), available)
+
+
+def _largest(values: Array, available: Array | None) -> Array:
+    """Which of those available are the largest along the last axis; none where one is NaN."""
     if available is None:
         return values == values.max(axis=-1, keepdims=True)
     values = jnp.where(available, values, -jnp.inf)
     best = (values == values.max(axis=-1, keepdims=True)) & available
+
     # Compiled, values may be computed for the maximum and again to compare with it, and where the
-    # two round differently none is best.
-    first = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
-    return best | (first & available & ~best.any(axis=-1, keepdims=True))
+    # two round differently none is best. That is rare, and an argmax takes tens of times as long.
+    def mended() -> Array:
+        top = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
+        lost = best.any(axis=-1, keepdims=True) | jnp.isnan(values).any(axis=-1, keepdims=True)
+        return best | (top & available & ~lost)
+
+    if checks.known(values):
+        return best
+    return jax.lax.cond(best.any(axis=-1).all(), lambda: best, mended)
+
+
+def first(true: Array) -> Array:
+    """The index of the first that is true, 0 if none is; many times faster than an argmax."""
+    count = true.shape[-1]
+    index = jnp.where(true, jnp.arange(count, dtype=jnp.int32), count).min(axis=-1)
+    return jnp.where(index < count, index, 0)
 
 
 def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
@@ -40,8 +58,8 @@ def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
     )
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
-    mixed = mixed ^ (mixed >> 16)
-    return jnp.argmax(jnp.where(best, mixed | 1, 0)).astype(jnp.int32)
+    mixed = jnp.where(best, (mixed ^ (mixed >> 16)) | 1, 0)
+    return first(mixed == mixed.max())
 
 
 def shares(values: Array, available: Array | None = None) -> Array:
@@ -50,11 +68,8 @@ def shares(values: Array, available: Array | None = None) -> Array:
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
     """
     available = checks.available(available, values.shape[-1])
-    best = _best(values, available).astype(values.dtype)
-    lost = jnp.isnan(values) if available is None else jnp.isnan(values) & available
-    return jnp.where(
-        lost.any(axis=-1, keepdims=True), jnp.nan, best / best.sum(axis=-1, keepdims=True)
-    )
+    best = _largest(values, available).astype(values.dtype)
+    return best / best.sum(axis=-1, keepdims=True)  # of one that gives NaN none is: 0 / 0
 
 
 def votes(

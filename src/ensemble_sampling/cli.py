@@ -149,9 +149,14 @@ def report(
         typer.echo(str(reporting.build(given, folder, _warn)))
 
 
+Ledger = Annotated[
+    str, typer.Argument(help="A bandit's folder, or postgresql://...#name.", metavar="DIR")
+]
+
+
 @app.command()
 def inspect(
-    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    place: Ledger,
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
@@ -162,32 +167,33 @@ def inspect(
     from .decide import summary
 
     with _told():
-        found = summary.inspect(folder, plot)
+        found = summary.inspect(place, plot)
     typer.echo(json.dumps(dataclasses.asdict(found), indent=1) if as_json else str(found))
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    place: Ledger,
     file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
 ) -> None:
     """Write a bandit's log as a table, also while it is running."""
     from .decide.export import export
 
     with _told():
-        typer.echo(f"{export(folder, file)} decisions in {file}")
+        typer.echo(f"{export(place, file)} decisions in {file}")
 
 
 @app.command()
 def backup(
-    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    place: Ledger,
     to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
 ) -> None:
     """Copy a bandit's ledger to a new folder, also while it is running."""
+    from .decide.databases import as_place
     from .decide.ledger import Ledger
 
     with _told():
-        ledger = Ledger(folder, write=False)
+        ledger = Ledger(as_place(place), write=False)
         try:
             ledger.backup(to)
             typer.echo(f"{ledger.decisions} decisions in {to}")
@@ -197,7 +203,7 @@ def backup(
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A bandit's folder.", metavar="DIR")],
+    place: Ledger,
     candidates: Annotated[
         Path, typer.Argument(help="A Python file with CANDIDATES = {name: agent or function}.")
     ],
@@ -213,7 +219,7 @@ def evaluate(
     with _told():
         if out is not None:
             as_folder("out", out)
-        found = compare(folder, candidates, baseline)
+        found = compare(place, candidates, baseline)
         if out is not None:
             found.save(out)
     typer.echo(str(found) if out is None else f"{found}\n{out}/evaluation.png")

@@ -1,13 +1,13 @@
 """What a ledger needs of a database, and SQLite as one: a file in a folder, or memory."""
 
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from ..files import sync_folder, write_atomically
 from . import format
@@ -16,6 +16,7 @@ from .locks import DatabaseLock, FolderLock
 
 BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
 URLS = ("postgresql://", "postgres://")
+SHOWN = re.compile(r"[A-Za-z0-9._%,:\[\]-]*")  # parts of a URL that say nothing but where it leads
 Place = Path | str | None  # a folder, the URL of a database with #name, or memory
 Statements = list[tuple[str, list[Any]]]  # each with its rows
 
@@ -25,11 +26,11 @@ class Database(Protocol):
 
     name: what to call it in messages.
     errors: what its methods raise beside `OSError`.
-    renewed: to be called when others may have written, since a connection was lost.
+    renewals: how often a connection was lost and made anew: others may have written meanwhile.
     """
 
     name: str
-    renewed: Callable[[], None]
+    renewals: int
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -128,7 +129,7 @@ class Sqlite:
         self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
-        self.renewed: Callable[[], None] = lambda: None
+        self.renewals = 0
         self.connection = sqlite3.connect(":memory:", **OPTIONS)
 
     def open(self) -> None:
@@ -313,11 +314,9 @@ class Sqlite:
         if self._files:
             with suppress(sqlite3.Error, OSError), transaction(self):
                 format.record_counts(self)
-        if self._database_lock is not None:
-            self._database_lock.release()
-        self.connection.close()
-        if self._database_lock is not None:
-            self._database_lock.close()
+        with nullcontext() if self._database_lock is None else self._database_lock.closing():
+            self.connection.close()
+        self._database_lock = None
         if self._folder_lock is not None:
             self._folder_lock.release()
 
@@ -349,16 +348,24 @@ def as_place(given: Any) -> Path | str:
         raise TypeError(f"expected the path of a folder, got {given!r}")
     if isinstance(given, str) and given.startswith(URLS):
         return given
+    if isinstance(given, str) and "://" in given:
+        scheme = given.partition("://")[0]
+        raise ValueError(f"expected a folder or a URL postgresql://...#name, got {scheme}://...")
     return Path(given)
 
 
 def public(place: Any) -> str:
-    """What to call a place, without what is secret in it."""
+    """What to call a place, without what is secret in it: of a URL that is not as it should be,
+    nothing, since a password may be anywhere in it."""
     if not isinstance(place, str) or not place.startswith(URLS):
         return str(place)
-    parts = urlsplit(place)
-    host, bandit = parts.netloc.rpartition("@")[2], parts.fragment or "default"
-    return f"postgresql://{host}{parts.path}#{bandit}"
+    host, slash, rest = place.partition("://")[2].partition("/")
+    path, _, bandit = rest.partition("?")[0].partition("#")
+    bandit = bandit or rest.partition("#")[2] or "default"
+    host = host.rpartition("@")[2]
+    if "@" in rest or not all(SHOWN.fullmatch(part) for part in (host, path, bandit)):
+        return "postgresql://..."
+    return f"postgresql://{host}{slash}{path}#{bandit}"
 
 
 def exists(place: Path | str) -> bool:

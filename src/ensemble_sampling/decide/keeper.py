@@ -13,7 +13,7 @@ from .asked import Settings
 from .begun import Begun
 from .ledger import Ledger
 from .mind import Mind, Taught
-from .shadows import candidate, recorded
+from .shadows import watching
 from .shared import APPRENTICE, SETTINGS, Shared
 from .snapshots import SNAPSHOT, Snapshot, pack, unpack
 
@@ -62,8 +62,9 @@ class Keeper(Begun):
                 self._ledger.lease(self.holder, 4 * LEASE, FOLLOWER)  # one of them will do
             self._followed = self._ledger.holder(FOLLOWER) is not None
         with self._ledger.turn(write=False):
+            begun = self._ledger.decisions > 0
             changed = self.front.loaded != self._ledger.configured
-        if changed:
+        if changed or (begun and self.front._mind.width is None):
             self.front.refresh()
         if self.learning:
             self._learn()
@@ -77,32 +78,36 @@ class Keeper(Begun):
             self._mind.sync(self._ledger, STEP)
             self._shadows.sync(self._ledger, STEP)
             settings = Settings.recorded(self._ledger.setting(SETTINGS))
-            self._measure(self._mind.taught)
         self.front.settings = settings
         minds = {None: self._mind, **self._shadows.minds()}
-        for name, mind in minds.items():
-            theirs = self.front.mind(name)
-            if mind.taught is None or theirs is None or mind.width != theirs.width:
-                continue
-            if theirs.taught is None or theirs.taught.known != mind.taught.known:
-                state = _copy(mind.taught.state)  # learning consumes its own
-                self.front.adopt(mind.taught._replace(state=state), name)
-        self._publish([*minds.values()])
+        self._publish([mind for name, mind in minds.items() if self._hand_on(name, mind)])
+        self._measure()
         if settings.wait is not None:
             due = time.time() - settings.wait
             while self.front.expire(due, settings.default):
                 pass
+
+    def _hand_on(self, name: str | None, mind: Mind) -> bool:
+        """Let the front decide by what was learned, unless it knows more: after a correction, or
+        in new units, all is learned anew, and what it knows is better than the half of it."""
+        theirs, taught = self.front.mind(name), mind.taught
+        if taught is None or theirs is None or mind.width != theirs.width:
+            return False
+        if taught.follows(theirs.taught):
+            if theirs.description != mind.description:  # it was changed meanwhile
+                return False
+            theirs.taught = taught._replace(state=_copy(taught.state))  # learning consumes its own
+        return theirs.taught is not None and theirs.taught.known == taught.known
 
     def _reload(self) -> None:
         """Within a turn: begin as the front did, with minds that learn."""
         front = self.front
         self._setup(*front.begun_with)
         self._begin(migrate=False)
-        for name, known in recorded(self._ledger).items():
-            if name in front.candidates and name != APPRENTICE and self._mind.agent is not None:
-                mind = candidate(front.candidates[name], self._mind)
-                mind.file = f"shadow-{known.number}.safetensors"
-                self._shadows.attend(name, known.number, mind)
+        others = {name: agent for name, agent in front.candidates.items() if name != APPRENTICE}
+        for name, number, mind in watching(self._ledger, others, self._mind):
+            self._shadows.attend(name, number, mind)
+        self._published = {}  # others may know less than they should by the same name
         self._loaded = self._ledger.configured
 
     def _publish(self, minds: list[Mind]) -> None:
@@ -110,13 +115,14 @@ class Keeper(Begun):
         now = time.monotonic()
         if now < self._due:
             return
+        saved = self._saved
         for mind in minds:
             taught = mind.taught
             if taught is None or mind.width is None or mind.host:
                 continue
             if self._published.get(mind.file) == taught.known:
                 continue
-            durable = taught.outcomes - self._saved >= SAVE
+            durable = taught.outcomes - saved >= SAVE
             if not durable and not self._followed:
                 continue
             self._ledger.store(mind.file, self._packed(mind, taught), durable=durable)
@@ -133,30 +139,36 @@ class Keeper(Begun):
         files = {None: SNAPSHOT} | {n: m.file for n, m in self.front._shadows.minds().items()}
         read = {}
         for name, file in files.items():
-            version = self._ledger.stored_version(file)
-            if version is not None and version != self._seen.get(file):
-                read[name] = (version, self._ledger.stored(file))
+            seen = (self._ledger.stored_version(file), self.front.mind(name))
+            if seen[0] is not None and seen != self._seen.get(file):
+                read[name] = (seen, self._ledger.stored(file))
         with self._ledger.turn(write=False):  # after they were read: it knows all they know
             self.front.settings = Settings.recorded(self._ledger.setting(SETTINGS))
-            for name, (version, content) in read.items():
-                mind = self.front.mind(name)
+            for name, ((version, mind), content) in read.items():
                 if mind is None or mind.width is None or content is None:
                     continue
                 found = unpack(content, mind._fresh(), self._ledger, mind.description)
-                self._seen[files[name]] = version
+                self._seen[files[name]] = (version, mind)
                 if found is not None:
                     counts = (found.sequence, 0, found.revisions, found.origin)
-                    self.front.adopt(Taught(found.state, *counts), name)
-            self._measure(self.front._mind.taught)
+                    taught = Taught(found.state, *counts)
+                    mind.taught = taught if taught.follows(mind.taught) else mind.taught
+        self._measure()
 
-    def _measure(self, taught: Taught | None) -> None:
-        """Within a turn: how old the oldest outcome is that decisions here do not know."""
-        known = 0 if taught is None else taught.outcomes
-        self.decisions, self.outcomes = self._ledger.decisions, self._ledger.outcomes
-        self.known, self.behind = known, 0.0
-        if known < self._ledger.outcomes:
-            query = f"SELECT time FROM outcomes WHERE sequence = {known + 1}"
-            self.behind = max(0.0, time.time() - self._ledger.ask(query))
+    def _measure(self) -> None:
+        """How old the oldest outcome or revision is that decisions here do not know."""
+        taught = self.front._mind.taught
+        known, revised = (0, 0) if taught is None else taught.known
+        with self._ledger.turn(write=False):
+            self.decisions, self.outcomes = self._ledger.decisions, self._ledger.outcomes
+            unknown = []
+            if known < self._ledger.outcomes:
+                unknown.append(f"SELECT time FROM outcomes WHERE sequence = {known + 1}")
+            if revised < self._ledger.revisions:
+                unknown.append(f"SELECT time FROM revisions WHERE number = {revised + 1}")
+            times = [self._ledger.ask(query) for query in unknown]
+        self.known = known
+        self.behind = max(0.0, time.time() - min(times)) if times else 0.0
 
     def close(self) -> None:
         """Save what was learned, and let others learn at once."""

@@ -8,7 +8,10 @@ import os
 import sqlite3
 import struct
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ TURN = (0, 1)  # of the file `lock`: whoever has it writes
 WAIT = 5.0  # seconds for a turn
 
 _descriptors: set[int] = set()  # of files with locks
+_mutex = threading.Lock()  # over the next
 _together: dict[tuple[int, int], "DatabaseLock"] = {}  # those of databases that we share
 
 
@@ -96,21 +100,28 @@ class DatabaseLock:
         """One for all in this process: closing a file drops SQLite's own locks on it."""
         stat = path.stat()
         key = stat.st_dev, stat.st_ino
-        if key in _together:
-            _together[key]._users += 1
-        else:
-            _together[key] = cls(path, shared=True)
-            _together[key]._key = key
-        return _together[key]
+        with _mutex:
+            if key in _together:
+                _together[key]._users += 1
+            else:
+                _together[key] = cls(path, shared=True)
+                _together[key]._key = key
+            return _together[key]
 
-    def release(self) -> None:
-        """Just before the connection closes, which wants these bytes for itself."""
-        if self._users == 1:
-            for file in self._files:
-                _set(file, fcntl.F_UNLCK, (0, 0))
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Around the closing of the connection, which wants these bytes for itself; only then are
+        the files closed, since that drops SQLite's own locks."""
+        with _mutex:
+            if self._users == 1:
+                for file in self._files:
+                    _set(file, fcntl.F_UNLCK, (0, 0))
+            try:
+                yield
+            finally:
+                self.close()
 
     def close(self) -> None:
-        """Only after the connection: closing its file drops SQLite's own locks."""
         self._users -= 1
         if self._users:
             return
@@ -173,6 +184,8 @@ def _taken(error: BaseException, alone: bool = True) -> BaseException:
 
 def _after_fork() -> None:
     """A child's copies would keep the locks when the parent dies."""
+    global _mutex
+    _mutex = threading.Lock()  # another thread may have held it
     _together.clear()
     while _descriptors:
         os.close(_descriptors.pop())

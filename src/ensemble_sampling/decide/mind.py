@@ -14,6 +14,7 @@ from ..core import Agent, Facts, fact
 from .decisions import Values
 from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
+from .inline import placed
 from .ledger import Decided, Ledger
 from .offers import Offers
 from .programs import State, programs
@@ -137,7 +138,12 @@ class Mind:
             return State(None, ())
         centred = self.recipe is not None and self.offers.hasher is None
         scale = Scale.init(self.width, centred) if self.normalise and self.width else None
-        return State(scale, self._init(self._bound, self._start_key))
+        return self._state(scale)
+
+    def _state(self, scale: Scale | None) -> State:
+        """Before anything was learned."""
+        state = State(scale, self._init(self._bound, self._start_key))
+        return state if self.host else placed(state)
 
     def _begun(self, ledger: Ledger) -> Taught:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
@@ -190,9 +196,8 @@ class Mind:
         rows = islice(ledger.learned(after=0), due)
         new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
         if scale.agrees(new):
-            return now._replace(state=State(new, now.state.belief), frozen=due)
-        fresh = State(new, self._init(self._bound, self._start_key))
-        return Taught(fresh, 0, due, now.revisions)
+            return now._replace(state=State(placed(new), now.state.belief), frozen=due)
+        return Taught(self._state(new), 0, due, now.revisions)
 
     def _origin(self, first: Any) -> float:
         """What outcomes are counted from: the default agent learns their offset, so that the first

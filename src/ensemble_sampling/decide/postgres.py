@@ -16,6 +16,7 @@ from .databases import Statements, public, transaction
 from .format import INSERT, KEY, SCHEMA, paged
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
+PORT = re.compile(r"[0-9,]*")
 TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA", "TEXT": "TEXT"}
 BLOBS = ["name TEXT PRIMARY KEY", "version INTEGER NOT NULL", "content BLOB NOT NULL"]
 TABLES = {table: [*columns, "checksum BLOB"] for table, columns in format.COLUMNS.items()}
@@ -58,6 +59,23 @@ def _driver() -> Any:
     return psycopg
 
 
+def readable(url: str) -> str:
+    """The URL, if it can be understood. What libpq itself says of others repeats them, and with
+    them the password."""
+    driver = _driver()
+    try:
+        found = driver.conninfo.conninfo_to_dict(url)
+    except driver.Error:
+        found = {"host": "@"}
+    if "@" in str(found.get("host", "")) or not PORT.fullmatch(str(found.get("port", ""))):
+        raise ValueError(
+            "the URL of the database cannot be understood: expected "
+            "postgresql://user:password@host:port/database, where whatever is special in a part is "
+            "percent-encoded (@ as %40, / as %2F, # as %23, ? as %3F, % as %25)"
+        ) from None
+    return url
+
+
 class Postgres:
     """A schema of a database, by `postgresql://...#name`; the name is `default` where it is not
     given. One connection, made anew when it is lost."""
@@ -66,15 +84,16 @@ class Postgres:
         self._driver = _driver()
         self._url, _, bandit = url.partition("#")
         bandit = bandit or "default"
-        if not NAME.fullmatch(bandit):
+        if not NAME.fullmatch(bandit):  # which may be a part of the password, and is not shown
             raise ValueError(
-                f"a bandit's name has letters, digits, - and _ and begins with a letter or digit; "
-                f"got {bandit!r} after the # of the URL"
+                "what follows the # of the URL must be a bandit's name: letters, digits, - and _, "
+                "beginning with a letter or digit; elsewhere write # as %23"
             )
+        readable(self._url)
         self.schema, self._write, self._shared = f"bandit_{bandit}", write, shared
         self.name = public(f"{self._url}#{bandit}")
         self.errors: tuple[type[Exception], ...] = (self._driver.Error,)
-        self.renewed: Callable[[], None] = lambda: None
+        self.renewals = 0
         self._connection: Any = None
         self._begun = False
 
@@ -204,7 +223,7 @@ class Postgres:
             raise OSError("the connection was lost: open it again")
         self._begun = False
         self._connect()
-        self.renewed()
+        self.renewals += 1
 
     def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
         if len(rows) == 1:

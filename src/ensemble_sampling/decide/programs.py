@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..agents import shares
+from ..agents import first, shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact
+from .inline import placed
 from .scale import Scale
 
 
@@ -46,7 +47,7 @@ def programs(agent: Agent, floor: float = 0.0) -> Programs:
     if fact(agent, "host"):
         return Programs(rule._replace(agent=_once(agent)), init, choose, learn, rank, None)
     bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
-    return Programs(bound, *_compiled(structure))
+    return Programs(placed(bound), *_compiled(structure))
 
 
 @lru_cache(maxsize=64)
@@ -117,7 +118,7 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     features, look = offered(rule, key, state, features, available)
     chances = probabilities(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
-    index = jnp.argmax(total > total.max() * jax.random.uniform(key, dtype=chances.dtype))
+    index = first(total > total.max() * jax.random.uniform(key, dtype=chances.dtype))
     values = fact(rule.agent, "values")(look, state.belief, features)
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]

@@ -148,15 +148,10 @@ def watching(
             continue
         try:
             mind = candidate(candidates[name], like)
-            changed = differences(known.description, mind.description)
+            if changed := differences(known.description, mind.description):
+                raise ValueError(f"it was begun with another configuration: {'; '.join(changed)}")
         except ValueError as error:
-            changed = [str(error)]
-        if changed:
-            warnings.warn(
-                f"the shadow {name!r} was begun with another configuration and sleeps; it differs "
-                f"in {'; '.join(changed)}. Dismiss it, or give the new one another name.",
-                stacklevel=2,
-            )
+            warnings.warn(f"the shadow {name!r} sleeps: {error}", stacklevel=2)
             continue
         mind.file = f"shadow-{known.number}.safetensors"
         yield name, known.number, mind

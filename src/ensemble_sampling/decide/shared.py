@@ -4,7 +4,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from .offers import Offer
 from .programs import State
 from .shadows import candidate, recorded, watching
 from .snapshots import SNAPSHOT
-from .transfer import import_history
+from .transfer import import_history, read_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
 APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
@@ -90,6 +90,7 @@ class Shared(Begun):
         self._given = (agent, seed, None, None, actions, floor)
         self.candidates = dict(candidates or {})
         self._door = threading.RLock()
+        self.loaded: tuple[int, int] | None = None  # what of the configuration it knows
         self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
         self._setup(*self._given)
         self._ledger = Ledger(place, shared=True)
@@ -179,26 +180,28 @@ class Shared(Begun):
         """While the number of features is open, one group after another tries to settle it."""
         done: list[Answer] = []
         while self._mind.width is None and len(done) < len(groups):
-            group = groups[len(done)]
+            loaded, self.loaded = self.loaded, None  # if it fails, what it settled is not so
             with self._ledger.turn():
-                if self.outdated:
+                if self._ledger.decisions or self._ledger.configured != loaded:
                     self._reload()
                     continue
                 try:
-                    done.append(self._settled(group))
+                    made: Answer = self._settled(groups[len(done)])
                 except Refused as refused:
-                    done.append(refused)
-                self.loaded = self._ledger.configured
+                    made = refused
+                now = self._ledger.configured
+            self.loaded = now
+            done.append(made)
         return done
 
     def _look(self, offers: list[tuple[Any, Any, Any]]) -> None:
         """Who asks over HTTP cannot choose a hasher later, and what is said by names may be more
         the next time: it is hashed from the first."""
         super()._look(offers)
-        if self._mind.recipe is not None and self._mind.width is None:
-            if any(_described(Ask(actions, context)) for actions, context, _ in offers):
-                self._offers.hasher = HASHER
-                self._mind.settle(HASHER.width)
+        said = any(_described(Ask(actions, context)) for actions, context, _ in offers)
+        if said and self._mind.recipe is not None and self._mind.width is None:
+            self._offers.hasher = HASHER
+            self._mind.settle(HASHER.width)
 
     def _settled(self, group: Sequence[Ask]) -> list[Made]:
         offers = [(ask.actions, ask.context, ask.available) for ask in group]
@@ -370,9 +373,7 @@ class Shared(Begun):
             "conflict", f"decision {id} {how} the outcome {known} and cannot have {outcome} as well"
         )
 
-    def _added(
-        self, id: str, decided: Decided, amount: Any, ref: str | None, news: "News"
-    ) -> bool:
+    def _added(self, id: str, decided: Decided, amount: Any, ref: str | None, news: "News") -> bool:
         """Whether an amount is new, told by what it refers to; into `news` with it."""
         number, known, worth = decided.number, news.of(decided), self._mind.worth
         if ref is not None:
@@ -409,6 +410,7 @@ class Shared(Begun):
 
     def _decided(self, id: str) -> Decided:
         """Within a turn: the decision that an id means."""
+        self._settle_down()
         number = self._numbers([id]).get(id)
         decided = None if number is None else self._ledger.decision(number)
         if decided is None:
@@ -440,11 +442,31 @@ class Shared(Begun):
         """Assume `outcome` for decisions made by the time `before` whose own never came; at most
         so many of them, lest others wait."""
         with self._door, self._ledger.turn():
-            outcome = self._outcome(outcome)
-            numbers = self._ledger.pending(before)[:most]
-            worth = self._mind.worth(outcome)
+            self._settle_down()
+            if self._mind.agent is None:  # nothing was decided
+                return 0
+            outcome, numbers = self._outcome(outcome), []
+            waiting, worth = self._ledger.pending(before), self._mind.worth(outcome)
+            while waiting and not numbers:
+                numbers, waiting = self._learnable(waiting[:most]), waiting[most:]
             self._ledger.add_outcomes([Observed(n, outcome, worth, True) for n in numbers])
             return len(numbers)
+
+    def _learnable(self, numbers: list[int]) -> list[int]:
+        """Decisions for actions that the agent has: one that was migrated to may lack some."""
+        if self._offers.arms is None:
+            return numbers
+        found = []
+        for number, row in self._ledger.find(numbers).items():
+            with suppress(ValueError):
+                self._offers.arm(number, row.chosen, row.action)
+                found.append(number)
+        return sorted(found)
+
+    def _settle_down(self) -> None:
+        """Within a turn: know what others have settled meanwhile."""
+        if self.outdated:
+            self._reload()
 
     def activate(self, event: str) -> bool:
         """Deferred decisions of an event count from now on; False if they did already."""
@@ -529,10 +551,30 @@ class Shared(Begun):
     def take_in(self, content: bytes) -> int:
         """Learn what another bandit of the same configuration has learned from; how much."""
         with self._door:
-            with self._ledger.turn(), _refusing():
-                found = import_history(self._ledger, self._mind, content)
-            self._load()
-            return found
+            try:
+                about, features = read_history(content)
+            except Damaged as error:
+                raise Refused("invalid", str(error)) from error
+            try:
+                with self._ledger.turn():
+                    self._settle_down()
+                    if self._mind.width is None:
+                        self._settle_as(about)
+                    with _refusing():
+                        return import_history(self._ledger, self._mind, about, features)
+            finally:
+                self._load()
+
+    def _settle_as(self, about: dict[str, Any]) -> None:
+        """Within a turn: what the first decision settles was settled elsewhere."""
+        said, theirs = self._ledger.description, about["agent"]
+        known = {name: theirs[name] for name in ("hasher", "columns") if name in theirs}
+        if self._mind.recipe is not None and {**said, **known} != said:
+            with _refusing():
+                Hasher.recorded(known.get("hasher"))
+            self._ledger.describe({**said, **known})
+            self._reload()
+        self._mind.settle(about["width"])
 
     def shadow(self, name: str) -> None:
         """Let one of the candidates watch from now on; it learns all that is recorded."""

@@ -15,10 +15,12 @@ from safetensors.numpy import load, save
 
 from ..files import Damaged
 from .ledger import Decided, Ledger, Observed
+from .mind import Mind
 from .offered import packed, unpacked
 
 KIND = "ensemble-sampling history 1"
 LARGEST = 2**28  # bytes
+COLUMNS = ("chosen", "actions", "outcomes", "chances")
 
 
 def export_history(ledger: Ledger) -> bytes:
@@ -64,16 +66,26 @@ def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
         raise Damaged(f"it is no exported history: {error}") from error
     if hashlib.sha256(text + numbers).digest() != digest:
         raise Damaged("its checksum does not fit its contents")
-    about = json.loads(text)
-    if about.get("kind") != KIND:
-        raise Damaged(f"it is {about.get('kind')!r}, expected {KIND!r}")
-    dtype = np.dtype(about["dtype"])
-    return about, unpacked(numbers, about["rows"], about["width"], 0, dtype)
+    try:
+        about = json.loads(text)
+        if about.get("kind") != KIND:
+            raise Damaged(f"it is {about.get('kind')!r}, expected {KIND!r}")
+        rows, width, dtype = about["rows"], about["width"], np.dtype(about["dtype"])
+        lengths = {len(about[name]) for name in COLUMNS}
+        if lengths != {rows} or not isinstance(about["agent"], dict):
+            raise Damaged(f"its columns do not have the {rows} rows that it tells of")
+        return about, unpacked(numbers, rows, width, 0, dtype)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, Damaged):
+            raise
+        raise Damaged(f"it is no exported history: {error!r}") from error
 
 
-def import_history(ledger: Ledger, mind: Any, content: bytes) -> int:
-    """Within a turn: record as made elsewhere what a file has, all of it or nothing; how many."""
-    about, features = read_history(content)
+def import_history(ledger: Ledger, mind: Mind, about: dict[str, Any], features: np.ndarray) -> int:
+    """Within a turn: record as made elsewhere what a file has, all of it or nothing; how many.
+
+    What could not be learned is refused now: once it is recorded, it stands in the way for ever.
+    """
     ours = {k: v for k, v in (ledger.description or {}).items() if k != "seed"}
     if about["agent"] != ours:
         differ = sorted(k for k in {*ours, *about["agent"]} if ours.get(k) != about["agent"].get(k))
@@ -81,9 +93,17 @@ def import_history(ledger: Ledger, mind: Any, content: bytes) -> int:
     if mind.width not in (None, about["width"]):
         raise ValueError(f"its rows have {about['width']} features, this bandit's {mind.width}")
     first, now, dtype = ledger.decisions, time.time(), ledger.dtype
-    columns = (about["chosen"], about["actions"], about["chances"], about["outcomes"])
+    if not (np.isfinite(features) | (np.isnan(features) & mind.offers.missing)).all():
+        raise ValueError("its features must be finite")
     rows, outcomes = [], []
-    for n, (chosen, action, chance, outcome) in enumerate(zip(*columns, strict=True)):
+    columns = zip(*(about[name] for name in COLUMNS), strict=True)
+    for n, (chosen, action, outcome, chance) in enumerate(columns):
+        if type(chosen) is not int or chosen < 0:
+            raise ValueError(f"the index of an action is a number from 0, got {chosen!r}")
+        if chance is not None and not 0 < chance <= 1.0001:  # in single precision
+            raise ValueError(f"a chance is a number above 0 and at most 1, got {chance!r}")
+        mind.offers.arm(first + n, chosen, action)
+        outcome = mind.outcome(outcome, ledger)
         chances = np.array([] if chance is None else [chance], dtype)
         row = features[n].astype(dtype)
         rows.append(Decided(first + n, now, chosen, action, row, chances, foreign=True))

@@ -33,7 +33,9 @@ def content(name: str) -> bytes:
 
 def routes(service: Any = None) -> list[Route]:
     """The page and its files. They need no key: what they show does, and the page asks for it."""
-    files = {"/dashboard": PAGE, "/dashboard/": PAGE} | {f"/dashboard/{name}": name for name in KINDS if name != PAGE}
+    files = {"/dashboard": PAGE, "/dashboard/": PAGE} | {
+        f"/dashboard/{name}": name for name in KINDS if name != PAGE
+    }
     return [Route(path, _file(name), methods=["GET"]) for path, name in files.items()]
 
 

@@ -27,6 +27,8 @@ STATUS = {
     "unavailable": 503,
 }
 JSON = b"application/json"
+FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}  # added by proxies
+LOOKED_AT = {b"host", b"origin", *FORWARDED}
 SOON = ((b"retry-after", b"1"),)
 
 logger = logging.getLogger("ensemble_sampling.serve")
@@ -79,9 +81,7 @@ def denied(error: Exception) -> Denied:
         return Denied("invalid", str(error), 408, ((b"connection", b"close"),))
     if isinstance(error, OSError):
         logger.error("the ledger does not answer: %s", error)
-        return Denied(
-            "unavailable", "the ledger does not answer", headers=((b"retry-after", b"1"),)
-        )
+        return Denied("unavailable", "the ledger does not answer: ask again", headers=SOON)
     logger.error("a request failed", exc_info=error)
     return Denied("failed", "the service failed at this; its log says how")
 
@@ -124,7 +124,14 @@ class Outside:
 def same_machine(scope: Scope) -> None:
     """Without keys, a page of another site that is looked at on this machine must not get in:
     neither under a name that was made to lead here (DNS rebinding), nor by a form."""
-    headers = {name: value for name, value in scope["headers"] if name in (b"host", b"origin")}
+    headers = {name: value for name, value in scope["headers"] if name in LOOKED_AT}
+    if FORWARDED & headers.keys():
+        raise Denied(
+            "forbidden",
+            "a proxy handed this on, and without keys only this machine is served: make a key "
+            "with `ensemble-sampling keys create`",
+            421,
+        )
     host = headers.get(b"host", b"").decode("latin-1")
     if not is_local(_hostname(host)):
         raise Denied(
@@ -198,6 +205,8 @@ class Door:
             needed, name = self._needs(method), self._bandit(scope)
             if needed is not None:
                 scope["es.key"] = self._admitted(scope, needed, name)
+            if self._service.role == "learn" and self._path.endswith(("/decide", "/rank")):
+                raise Denied("unavailable", "this process only learns; others decide")
             if name is not None:
                 if not self._begins(method):
                     await self._service.find(name)

@@ -1,11 +1,10 @@
 """One bandit as a process of the service has it: what is asked together is done together."""
 
 import asyncio
+import logging
 import queue
-import sys
 import threading
 import time
-import traceback
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,10 @@ from ..decide.transfer import export_history
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 
+logger = logging.getLogger("ensemble_sampling.serve")
+
 PACE = 0.05  # seconds from one step of learning to the next, at least
+AGAIN = 10.0  # seconds after which the same trouble is logged again
 MOST = 64  # requests done in one transaction, lest the first of them wait too long
 
 
@@ -56,6 +58,7 @@ class Engine:
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._summarizing, self._summary = threading.Lock(), (0.0, {})
         self._wake, self._ending = threading.Event(), False
+        self._said = ("", 0.0)  # what was logged last, and when
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
         self._keeper_step()
         self._front.warm()
@@ -134,15 +137,31 @@ class Engine:
             self.trouble = None
         except Exception as error:  # decisions go on by what is known; said by `status`
             if self.trouble != str(error):
-                print(f"{self.name}: cannot learn or follow: {error}", file=sys.stderr, flush=True)
-                if not isinstance(error, OSError):
-                    traceback.print_exc()
+                ours = not isinstance(error, OSError | Refused)
+                logger.error("%s: cannot learn or follow: %s", self.name, error, exc_info=ours)
             self.trouble = str(error)
+
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """A ledger that cannot be reached is nobody's mistake."""
+        try:
+            yield
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: OSError) -> Refused:
+        """Who asks is told that much; where the ledger is, and what it says, is for the log: once,
+        and again after a while."""
+        now, said = time.monotonic(), str(error)
+        if said != self._said[0] or now > self._said[1] + AGAIN:
+            self._said = (said, now)
+            logger.error("%s: the ledger does not answer: %s", self.name, said)
+        return Refused("unavailable", "the ledger does not answer: ask again")
 
     @contextmanager
     def _reader(self) -> Iterator[Ledger]:
         """The ledger for a question that may take a while."""
-        with _away():
+        with self._away():
             ledger = Ledger(self._place, write=False)
             try:
                 yield ledger
@@ -154,16 +173,16 @@ class Engine:
         return self._front.settings
 
     def correct(self, id: str, outcome: Any) -> bool:
-        with _away():
+        with self._away():
             return self._front.correct(id, outcome)
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
-        with _away():
+        with self._away():
             return self._front.add(id, amount, ref)
 
     def expire(self, older_than: float, outcome: Any) -> int:
         total, before = 0, time.time() - older_than
-        with _away():
+        with self._away():
             while found := self._front.expire(before, outcome):
                 total += found
         self._wake.set()
@@ -171,12 +190,12 @@ class Engine:
 
     def activate(self, event: str) -> bool:
         """A deferred decision counts from now on; False if it did already."""
-        with _away():
+        with self._away():
             return self._front.activate(event)
 
     def predict(self, ask: Ask) -> dict[str, Any]:
         """What a decision would be made of: names, probabilities, mean, spread."""
-        with _away():
+        with self._away():
             return self._front.predict(ask)
 
     def log(self, first: int, count: int) -> dict[str, list[Any]]:
@@ -238,7 +257,7 @@ class Engine:
 
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes of the service."""
-        with _away():
+        with self._away():
             self._front.configure(settings)
 
     def candidates(self) -> list[str]:
@@ -257,7 +276,7 @@ class Engine:
 
     def keep(self, name: str, content: bytes | None) -> None:
         """Remember something small with the ledger, in all processes; None forgets it."""
-        with _away():
+        with self._away():
             self._front.keep(name, content)
 
     def kept(self, prefix: str = "") -> dict[str, bytes]:
@@ -267,15 +286,15 @@ class Engine:
         return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
 
     def shadow(self, name: str) -> None:
-        with _away():
+        with self._away():
             self._front.shadow(name)
 
     def dismiss(self, name: str) -> None:
-        with _away():
+        with self._away():
             self._front.dismiss(name)
 
     def promote(self, name: str) -> None:
-        with _away():
+        with self._away():
             self._front.promote(name)
 
     def export_state(self) -> bytes:
@@ -288,7 +307,7 @@ class Engine:
 
     def import_state(self, content: bytes) -> None:
         """Learn what another bandit of the same configuration has learned from."""
-        with _away():
+        with self._away():
             self._front.take_in(content)
         self._wake.set()
 
@@ -320,12 +339,3 @@ def _resolve(pairs: list[Any]) -> None:
             future.set_exception(answer)
         else:
             future.set_result(answer)
-
-
-@contextmanager
-def _away() -> Iterator[None]:
-    """A ledger that cannot be reached is nobody's mistake."""
-    try:
-        yield
-    except OSError as error:
-        raise Refused("unavailable", str(error)) from error

@@ -180,8 +180,9 @@ class Ring:
 
     def refresh(self) -> None:
         self._by_hash = {key.hash: key for key in self.keys.all()}
-        # A revoked key still says that this place is not open to everybody.
-        self.empty = not self._by_hash
+        # A revoked key still says that this place is not open to everybody; and one that had keys
+        # does not become so when they are lost.
+        self.empty = self.empty and not self._by_hash
 
     def find(self, secret: str) -> Key | None:
         """The key, if it is one and neither revoked nor expired."""

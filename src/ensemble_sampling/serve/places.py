@@ -4,11 +4,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ..decide.copies import NAME as LEDGER
+from ..decide.databases import public
+from ..decide.postgres import readable
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+SCHEME = re.compile(r"[a-z]{2,}:(//|[^/\\]*@)|postgres(ql)?:")  # and no C:\ of Windows
 DEFAULT = "default"
 SCHEMA = "bandit_"
 
@@ -27,11 +29,14 @@ class Place:
             raise ValueError("expected a folder or a URL postgresql://..., got nothing")
         if text.startswith(("postgresql://", "postgres://")):
             if "#" in text:
-                raise ValueError("the URL of a service names no bandit: leave out what follows #")
-            return cls(None, text)
-        if "://" in text:
-            scheme = text.split("://")[0]
-            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}://...")
+                raise ValueError(
+                    "the URL of a service names no bandit: leave out what follows #, or write %23 "
+                    "where it is part of a password"
+                )
+            return cls(None, readable(text))
+        if SCHEME.match(text):
+            scheme = text.split(":")[0]
+            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}:...")
         return cls(Path(text))
 
     @property
@@ -87,5 +92,4 @@ class Place:
         """Without the password that a URL may have."""
         if self.folder is not None:
             return str(self.folder)
-        parts = urlsplit(self.url)
-        return f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return public(self.url).partition("#")[0]

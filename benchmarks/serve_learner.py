@@ -1,0 +1,61 @@
+"""How many outcomes a second one learner manages, and what a follower's look costs.
+
+    python benchmarks/serve_learner.py --out results/benchmarks/serve_learner.json
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from serve_load import bodies
+
+from ensemble_sampling.decide.asked import Ask
+from ensemble_sampling.decide.keeper import Keeper
+from ensemble_sampling.decide.shared import Shared
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--outcomes", type=int, default=5000)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    asked = [json.loads(body) for body in bodies(random.Random(0))]
+    with tempfile.TemporaryDirectory() as folder:
+        front = Shared(Path(folder) / "one")
+        keeper = Keeper(front, Path(folder) / "one")
+        rng, took = np.random.default_rng(0), []
+        for start in range(0, args.outcomes, 250):
+            asks = [Ask(**asked[(start + n) % len(asked)]) for n in range(250)]
+            began = time.perf_counter()
+            (made,), _ = front.work([asks], [])
+            took.append((time.perf_counter() - began) / 250)
+            front.work([], [[(one.id, float(rng.random() < 0.3), None) for one in made]])
+            if start < 2000:  # the last time units change is at 1,024 outcomes
+                while keeper.front.mind().taught.outcomes < start + 250:
+                    keeper.step()
+        first, began = front.mind().taught.outcomes, time.perf_counter()
+        while front.mind().taught.outcomes < args.outcomes:
+            keeper.step()
+        jax.block_until_ready(front.mind().taught.state)
+        seconds = time.perf_counter() - began
+        packed = keeper._packed(keeper._mind, keeper._mind.taught)
+        found = {
+            "outcomes_per_second": (args.outcomes - first) / seconds,
+            "ms_per_outcome": 1e3 * seconds / (args.outcomes - first),
+            "ms_per_decision_in_batches": 1e3 * float(np.median(took[4:])),
+            "bytes_of_a_state": len(packed),
+        }
+        keeper.close()
+        front.close()
+    print(json.dumps(found, indent=1))
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Whatever several processes do to a served bandit, in whatever order, replaying gives the same."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+import ensemble_sampling as es
+from ensemble_sampling.decide.asked import Ask, Refused, Settings
+from ensemble_sampling.decide.keeper import Keeper
+from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.decide.transfer import export_history
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
+RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
+ROWS = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
+WHO = st.integers(0, 1)
+REWARD = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
+
+
+def same(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+class Service(RuleBasedStateMachine):
+    """Two processes of a service, as far as they share anything, and what they were told."""
+
+    @initialize()
+    def start(self):
+        self.home = Path(tempfile.mkdtemp())
+        self.started, self.promoted, self.shadowed = 0, False, False
+        self.all: list[tuple[Shared, Keeper]] = [self.process(), self.process()]
+        self.ids: list[str] = []
+        self.known: dict[str, float] = {}
+
+    def process(self):
+        front = Shared(self.home / "shop", AGENT, candidates={"rival": RIVAL})
+        keeper = Keeper(front, self.home / "shop")
+        self.started += 1
+        keeper.holder = f"process {self.started}"
+        return front, keeper
+
+    def tell(self, front, id, y):
+        _, (answer,) = front.work([], [[(id, y, None)]])
+        if isinstance(answer, Refused):
+            raise answer
+        return answer[0]
+
+    @rule(who=WHO, count=st.integers(1, 5), size=st.integers(1, 4))
+    def decide(self, who, count, size):
+        at = len(self.ids)
+        asks = [Ask(ROWS[(at + n) % 3 :][:size].tolist(), event=f"{at + n}") for n in range(count)]
+        ((made,), _) = self.all[who][0].work([asks], [])
+        again, _ = self.all[1 - who][0].work([asks], [])
+        assert [one.id for one in again[0]] == [one.id for one in made]
+        self.ids += [one.id for one in made]
+
+    @precondition(lambda self: self.ids)
+    @rule(who=WHO, which=st.integers(0, 10**6), y=REWARD)
+    def outcome(self, who, which, y):
+        id = self.ids[which % len(self.ids)]
+        if id in self.known and self.known[id] != y:
+            with pytest.raises(Refused):
+                self.tell(self.all[who][0], id, 100.0)
+        else:
+            assert self.tell(self.all[who][0], id, y) == (id not in self.known)
+            self.known[id] = y
+
+    @precondition(lambda self: self.known)
+    @rule(who=WHO, which=st.integers(0, 10**6), y=REWARD, more=st.booleans())
+    def revise(self, who, which, y, more):
+        id = sorted(self.known)[which % len(self.known)]
+        if more:
+            self.all[who][0].add(id, y)
+            self.known[id] += y
+        else:
+            assert self.all[who][0].correct(id, y) == (self.known[id] != y)
+            self.known[id] = y
+
+    @rule(who=WHO, y=REWARD, most=st.integers(1, 3))
+    def expire(self, who, y, most):
+        front = self.all[who][0]
+        waiting = [id for id in self.ids if id not in self.known][:most]
+        assert front.expire(
+            front._ledger.ask("SELECT max(time) FROM decisions") or 0.0, y, most
+        ) == len(waiting)
+        self.known |= dict.fromkeys(waiting, y)
+
+    @precondition(lambda self: self.known and len(self.ids) < 60)
+    @rule(who=WHO)
+    def take_in(self, who):
+        front = self.all[who][0]
+        assert front.take_in(export_history(front._ledger)) == len(self.known)
+        numbers = range(len(self.ids), front._ledger.decisions)
+        ids = [front._ledger.decision_id(n) for n in numbers]
+        order = front._ledger.ask_all("SELECT decision FROM outcomes ORDER BY sequence")
+        before = [self.ids[n] for (n,) in order[: len(ids)]]
+        self.known |= {new: self.known[old] for new, old in zip(ids, before, strict=True)}
+        self.ids += ids
+
+    @rule(who=WHO, floor=st.sampled_from([0.0, 0.3]))
+    def configure(self, who, floor):
+        self.all[who][0].configure(Settings(floor=floor))
+
+    @precondition(lambda self: not self.shadowed)
+    @rule(who=WHO)
+    def shadow(self, who):
+        self.all[who][0].shadow("rival")
+        self.shadowed = True
+
+    @precondition(lambda self: self.shadowed and not self.promoted)
+    @rule(who=WHO)
+    def promote(self, who):
+        self.all[who][0].promote("rival")
+        self.promoted = True
+
+    @rule(who=WHO, lost=st.booleans(), late=st.booleans())
+    def step(self, who, lost, late):
+        """One of them learns or follows; perhaps its lease has run out, or it is to publish."""
+        keeper = self.all[who][1]
+        if lost:
+            keeper._ledger.release(self.all[1 - who][1].holder)
+            keeper._renew = 0.0
+        if late:
+            keeper._due = 0.0
+        before = self.all[who][0].mind().taught
+        keeper.step()
+        after = self.all[who][0].mind().taught
+        if before is not None and not self.promoted:
+            assert after.outcomes >= before.outcomes
+
+    @rule(who=WHO, killed=st.booleans())
+    def restart(self, who, killed):
+        front, keeper = self.all[who]
+        if killed:
+            keeper._ledger.release(keeper.holder)  # as time would
+            keeper.learning = False
+        keeper.close()
+        front.close()
+        self.all[who] = self.process()
+
+    def teardown(self):
+        try:
+            self.settle()
+        finally:
+            for front, keeper in self.all:
+                keeper.close()
+                front.close()
+            shutil.rmtree(self.home)
+
+    def settle(self):
+        """All that is recorded reaches both, and is what a bandit that replays it learns."""
+        for _ in range(3):
+            for _, keeper in self.all:
+                keeper._due = keeper._renew = 0.0
+                keeper.step()
+        assert sum(keeper.learning for _, keeper in self.all) == 1
+        for front, keeper in self.all:
+            assert keeper.behind == 0.0 or front._ledger.outcomes == 0
+            assert front._ledger.outcomes == len(self.known) == keeper.known
+            assert front._ledger.decisions == len(self.ids)
+        (front, _), (other, _) = self.all
+        log = front._ledger.table()
+        assert {
+            id: y for id, y in zip(log["id"], log["outcome"], strict=True) if y is not None
+        } == self.known
+        replay = es.Bandit(RIVAL if self.promoted else AGENT)._mind
+        state = replay.sync(front._ledger)
+        for one in (front, other):
+            assert one.named == ("rival" if self.promoted else "default")
+            assert self.known == {} or same(one.mind().taught.state, state)
+        if self.shadowed and not self.promoted and self.known:
+            state = es.Bandit(RIVAL)._mind.sync(front._ledger)
+            for one in (front, other):
+                assert same(one.mind("rival").taught.state, state)
+
+
+Service.TestCase.settings = settings(
+    max_examples=15,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+test_any_order_is_that_of_a_replay = Service.TestCase
