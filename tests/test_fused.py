@@ -1,5 +1,7 @@
 """The kernel that learns all steps of a period at once gives what the steps give one by one."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -125,6 +127,7 @@ def test_a_weight_beyond_half_precision_is_noticed():
         {"optimizer": optax.adam},
         {"make": es.GaussianMLP(DIM, (HIDDEN, HIDDEN), prior_std=0.5)},
         {"make": es.GaussianMLP(DIM, (), prior_std=0.5, squash=True)},
+        {"make": es.GaussianMLP(DIM, (HIDDEN,))},
         {"make": es.GaussianMLP(DIM, (fused.HIDDEN + 1,), prior_std=0.5)},
         {"make": es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5, squash=True)},
         {"batch": None},
@@ -157,7 +160,8 @@ def test_the_papers_network_is_for_the_kernel_on_a_gpu_alone(monkeypatch):
     plain = jax.jit(observe)(jax.random.key(1))
     with monkeypatch.context() as patched:
         patched.setattr(jax, "default_backend", lambda: "gpu")
-        patched.setattr(jax, "local_device_count", lambda: 1)
+        hopper = SimpleNamespace(compute_capability="9.0")
+        patched.setattr(jax, "local_devices", lambda backend=None: [hopper])
         traced = jax.jit(lambda key: observe(key)).trace(jax.random.key(1))
         assert "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
         chosen = traced.lower()

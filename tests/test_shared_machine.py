@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -186,6 +186,7 @@ Service.TestCase.settings = settings(
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
+    phases=[Phase.generate],  # to make it smaller takes minutes
     suppress_health_check=list(HealthCheck),
 )
 test_any_order_is_that_of_a_replay = Service.TestCase

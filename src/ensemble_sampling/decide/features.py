@@ -18,13 +18,13 @@ from ..config import describe
 LARGEST = checks.LARGEST_DATUM
 BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
 TEXT = {str}
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 FLAT = {str, int, float, bool, type(None)}  # what may be compared to find a description again
 
 
 def precision() -> np.dtype:
     """That of JAX's arrays, `jnp.result_type(float)`, without its cost in every call."""
-    x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-    return np.dtype(np.float64 if x64 else np.float32)
+    return DOUBLE if jax.config.jax_enable_x64 else SINGLE  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True)

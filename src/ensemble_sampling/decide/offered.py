@@ -60,14 +60,17 @@ class Writer:
                 source = decision
                 own = _own(places, decision, count)
                 here = unpacked(content, own, width, context, self._dtype)
-                if places is None:  # others cannot be told without reading the earlier ones
+                size = here.shape[1] * here.itemsize
+                if size >= SMALLEST:
+                    at = _everywhere(decision, count) if places is None else places
+                    whole = _digest(f"{count} {names}", context, at)
+                    self._rows |= {key: (decision, k) for k, key in enumerate(_parts(here))}
+                else:
                     whole = _digest(f"{count} {names}", context, here.tobytes())
-                    self._offers[whole] = decision
-                for k, part in enumerate(here):
-                    self._rows[_digest(None, context, part.tobytes())] = (decision, k)
+                self._offers[whole] = decision
             self._now = (source, available)
         _bound(self._offers, OFFERS)
-        _bound(self._rows, ROWS)
+        self._bound_rows()
 
     def row(self, decision: int, offered: Offered | None) -> tuple[Any, ...] | None:
         """The row to be kept for a decision; None where the last one says it all."""
@@ -94,33 +97,38 @@ class Writer:
             context = offered.table.shape[1]  # the chosen one's row is everybody's
         names = self._spelled(offered.names)
         table = np.ascontiguousarray(offered.table[:, context:], self._dtype)
-        whole = _digest(f"{count} {names}", context, table.tobytes())
+        places, new = None, table
+        if table.shape[1] * table.itemsize < SMALLEST:
+            content = table.tobytes()
+        else:
+            places, new = self._placed(decision, table)
+            content = _everywhere(decision, count) if places is None else places
+        whole = _digest(f"{count} {names}", context, content)
         known = self._offers.get(whole)
         if known is not None:
             return known, (None,) * 5
         self._offers[whole] = decision
-        places, new = None, table
-        if context < offered.table.shape[1]:
-            places, new = self._placed(decision, context, table)
         _bound(self._offers, OFFERS)
-        _bound(self._rows, ROWS)
+        self._bound_rows()
         return decision, (context, count, names, places, packed(new))
 
-    def _placed(
-        self, decision: int, context: int, table: np.ndarray
-    ) -> tuple[bytes | None, np.ndarray]:
+    def _placed(self, decision: int, table: np.ndarray) -> tuple[bytes | None, np.ndarray]:
         """(where every row is, unless all are here; the rows that are)."""
-        if table.shape[1] * table.itemsize < SMALLEST:
-            return None, table
-        places, new = np.empty((len(table), 2), np.uint32), []
-        for k, part in enumerate(table):
-            key = _digest(None, context, part.tobytes())
-            place = self._rows.get(key)
+        places, new, rows = [], [], self._rows
+        for k, key in enumerate(_parts(table)):
+            place = rows.get(key)
             if place is None:
-                place = self._rows[key] = (decision, len(new))
+                place = rows[key] = (decision, len(new))
                 new.append(k)
-            places[k] = place
-        return (None, table) if len(new) == len(table) else (places.tobytes(), table[new])
+            places.append(place)
+        if len(new) == len(table):
+            return None, table
+        return np.array(places, np.uint32).tobytes(), table[new]
+
+    def _bound_rows(self) -> None:
+        """Few of long ones, whose bytes are kept."""
+        if self._rows:
+            _bound(self._rows, min(ROWS, max(1, CACHE // len(next(reversed(self._rows))))))
 
     def _spelled(self, names: Sequence[Any] | None) -> str | None:
         if names is None:
@@ -209,6 +217,19 @@ class Reader:
             _bound(self._tables, _room(table))
             self._tables[decision] = table
         return self._tables[decision]
+
+
+def _parts(table: np.ndarray) -> Iterator[bytes]:
+    """The bytes of every row."""
+    content, size = table.tobytes(), table.shape[1] * table.itemsize
+    return (content[at : at + size] for at in range(0, len(content), size))
+
+
+def _everywhere(decision: int, count: int) -> bytes:
+    """The places of rows that are all with one decision."""
+    places = np.empty((count, 2), np.uint32)
+    places[:, 0], places[:, 1] = decision, np.arange(count)
+    return places.tobytes()
 
 
 def _digest(words: str | None, context: int, content: bytes) -> bytes:

@@ -28,6 +28,9 @@ def export_history(ledger: Ledger) -> bytes:
     rows = list(ledger.learned(after=0))
     if not rows:
         raise ValueError("nothing has been learned yet")
+    spans = [range(at, at + n) for at, n in ledger.ask_all("SELECT first, count FROM imports")]
+    foreign = {number for span in spans for number in span}
+    rows = [row._replace(foreign=row.number in foreign) for row in rows]
     features = np.stack([row.features for row in rows])
     about = {
         "kind": KIND,

@@ -33,6 +33,7 @@ def fits(learner: Any, member: Any) -> bool:
         and len(make.hidden) == 1
         and make.hidden[0] <= HIDDEN
         and make.dim <= INPUTS
+        and make.prior_std is not None  # else a constant is added to the inputs
         and make.outputs is None
         and not make.squash
         and type(learner.loss) is SquaredError
@@ -50,10 +51,12 @@ def fits(learner: Any, member: Any) -> bool:
 
 
 def wanted(learner: Any, member: Any) -> bool:
-    """Whether there is a GPU to run the kernel on, and a network for it."""
+    """Whether there is a GPU of a kind the kernel is known on, and a network for it."""
+    device, *others = jax.local_devices()
     return (
-        jax.default_backend() == "gpu"
-        and jax.local_device_count() == 1  # a kernel is not split over devices by itself
+        str(getattr(device, "compute_capability", "")).startswith("9.")  # NVIDIA's Hopper
+        and not others  # a kernel is not split over devices by itself
+        and jax.__version_info__ >= (0, 10)
         and fits(learner, member)
     )
 
@@ -126,9 +129,10 @@ def _gather_kernel(
         return _read(features_ref, (rows_ref[s][:, None], columns[None, :]), inside)
 
     def larger(s: Array, largest: Array) -> Array:
-        return jnp.maximum(largest, jnp.max(jnp.abs(rows(s))))
+        return jnp.maximum(largest, jnp.abs(rows(s)))
 
-    largest = jax.lax.fori_loop(0, steps, larger, jnp.float32(2.0**-126))
+    least = jnp.full((size, inputs), 2.0**-126, jnp.float32)
+    largest = jnp.max(jax.lax.fori_loop(0, steps, larger, least))
     bits = jax.lax.bitcast_convert_type(largest, jnp.int32)
     unit = jax.lax.bitcast_convert_type((bits + 0x7FFFFF) & 0x7F800000, jnp.float32)
     unit_ref[...] = unit

@@ -36,7 +36,7 @@ class Place:
             return cls(None, readable(text))
         if SCHEME.match(text):
             scheme = text.split(":")[0]
-            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}:...")
+            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}:{'//' * ('://' in text)}...")
         return cls(Path(text))
 
     @property

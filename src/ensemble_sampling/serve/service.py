@@ -130,12 +130,12 @@ class Service:
         names = await asyncio.to_thread(self.place.names)
         for name in dict.fromkeys(self._wanted):
             await self._open(name, self.agents.specs.get(name, Spec()))
-        self.ready = True
         for name in names:
             try:
-                await self.find(name)
-            except Refused as error:  # begun with an agent of its own, which nobody declared
+                await self._open(name, self.agents.specs.get(name, Spec()))
+            except (ValueError, TypeError) as error:  # begun with an agent that nobody declared
                 logger.warning("bandit %s cannot be served: %s", name, error)
+        self.ready = True
 
     def begin(self) -> None:
         """Start without waiting: until it is ready it answers that it is not."""
