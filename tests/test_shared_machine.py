@@ -108,7 +108,7 @@ class Service(RuleBasedStateMachine):
     def configure(self, who, floor):
         self.all[who][0].configure(Settings(floor=floor))
 
-    @precondition(lambda self: not self.shadowed)
+    @precondition(lambda self: self.ids and not self.shadowed)
     @rule(who=WHO)
     def shadow(self, who):
         self.all[who][0].shadow("rival")

@@ -212,7 +212,8 @@ def part(name: str, value: Any, *methods: str) -> Any:
     """Something with the given methods; catches an agent where a learner belongs, and the like."""
     if isinstance(value, type):
         raise TypeError(f"{name} must be an object: write {value.__name__}(...), not the class")
-    missing = [method for method in methods if not hasattr(value, method)]
+    kind = type(value)  # looked at first: an Equinox module binds a method anew for every look
+    missing = [m for m in methods if not hasattr(kind, m) and not hasattr(value, m)]
     if missing:
         raise TypeError(
             f"{name} must have the methods {', '.join(methods)}; "

@@ -20,7 +20,7 @@ from .decide.summary import Summary
 if TYPE_CHECKING:
     import httpx
 
-AGAIN = (429, 503)  # statuses after which the same request is sent again
+AGAIN = (408, 429, 503)  # statuses after which the same request is sent again
 JSON = {"Content-Type": "application/json"}
 LONGEST = 5.0  # seconds between two attempts
 

@@ -137,9 +137,15 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
     return [] if old == new else [f"{where or 'value'}: {old!r} -> {new!r}"]
 
 
+@functools.lru_cache(maxsize=256)
+def _parameters(maker: Any) -> Any:
+    """Those of a class or function, which take long to find out."""
+    return inspect.signature(maker).parameters
+
+
 def arguments(part: Any, maker: Any = None) -> dict[str, Any]:
     """The arguments with which its class (or `maker`) would make `part` again, as it knows them."""
-    names = inspect.signature(maker or type(part)).parameters
+    names = _parameters(maker or type(part))
     found = {name: getattr(part, name) for name in names if hasattr(part, name)}
     # Two are kept in another form.
     if hasattr(part, "draw_actions") and part.actions is None:
@@ -174,7 +180,7 @@ def short(self: Any, maker: Any = None) -> str:
     """
     maker = maker or type(self)
     given, words = arguments(self, maker), []
-    for name, parameter in inspect.signature(maker).parameters.items():
+    for name, parameter in _parameters(maker).items():
         value = given.get(name, parameter.default)
         text, default = as_text(value), as_text(parameter.default)
         if text not in (default, _unsaid(self, name) if default == "None" else default):

@@ -217,13 +217,22 @@ class Bandit(Begun):
     def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
         with self._turn():
             self._ready()
-            if self._mind.width is None:
-                self._mind.sync(self._ledger)
-            with self._tentative(offers):
-                # All is checked before anything is decided, and decided before it is recorded.
-                read = [self._offers.read(*offer, self._mind.width) for offer in offers]
-                self._settle({offer.table.shape[1] for offer in read})
+            mind = self._mind
+            if mind.width is None:
+                mind.sync(self._ledger)
+            # All is checked before anything is decided, and decided before it is recorded.
+            if mind.width is None or self._ledger.decisions == 0:
+                with self._tentative(offers):
+                    read = [self._offers.read(*offer, mind.width) for offer in offers]
+                    self._settle({offer.table.shape[1] for offer in read})
+                    return self._record_choices(read, top)
+            columns = self._offers.columns
+            try:
+                read = [self._offers.read(*offer, mind.width) for offer in offers]
                 return self._record_choices(read, top)
+            except BaseException:  # as `_tentative`, where all is settled
+                self._offers.columns = columns or self._columns
+                raise
 
     def _record_choices(self, offers: list[Offer], top: int | None) -> list[Decision]:
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype

@@ -4,7 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from .features import precision
 from .format import INSERT, numbered, opened, sealed
 from .records import Name
 
+NOTHING = nullcontext()
 Rows = dict[str, list[Any]]  # to be written, by table
 
 
@@ -31,7 +32,9 @@ class Book:
             raise ValueError("a ledger that is only read is not shared: it stays what it is")
         self.place, self.closed, self._write, self._pid = place, False, write, os.getpid()
         self._shared = shared
-        self._waiting: list[Rows] = []  # in memory: until something is read
+        # In memory, until something is read: rows, and what will be made into rows. One value, so
+        # that no interrupt can part them.
+        self._waiting: tuple[list[Rows], list[Any]] = ([], [])
         self._unsure = True  # whether a write was cut short and the counters may be wrong
         self._turn: str | None = None  # "read", "write" or "failed", while there is one
         self._wrote = False  # anything in this turn
@@ -193,17 +196,14 @@ class Book:
         with self._explained(what):
             yield
 
+    def _writing(self) -> Any:
+        """Shared, every writing is a turn by itself, unless it is in one."""
+        return self._writing_in_turn() if self._shared or self._in_turn else NOTHING
+
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        if self._in_turn:
-            self._may("write")
+    def _writing_in_turn(self) -> Iterator[None]:
+        with self.turn():
             self._wrote = True
-            yield
-        elif self._shared:
-            with self.turn():
-                self._wrote = True
-                yield
-        else:
             yield
 
     def _recount(self, last: Sequence[Any]) -> None:
@@ -248,21 +248,31 @@ class Book:
     def _db(self) -> Any:
         if self.closed:
             raise ValueError("this ledger was closed: open it again")
-        if self._waiting:
-            with transaction(self._database):
-                for table, rows in (item for new in self._waiting for item in new.items()):
-                    # Ignored if there: an interrupt may have come just after they were written.
-                    again = f"{INSERT[table]} ON CONFLICT DO NOTHING"
-                    self._database.executemany(again, [sealed(table, row) for row in rows])
-            self._waiting = []
+        if any(self._waiting):
+            self._condense()
+            self._flush()
         return self._database
+
+    def _flush(self) -> None:
+        """Write the rows that are waiting."""
+        done, later = self._waiting
+        with transaction(self._database):
+            for table, rows in (item for new in done for item in new.items()):
+                # Ignored if there: an interrupt may have come just after they were written.
+                again = f"{INSERT[table]} ON CONFLICT DO NOTHING"
+                self._database.executemany(again, [sealed(table, row) for row in rows])
+        self._waiting = ([], later)
+
+    def _condense(self) -> None:
+        """Make rows of all that is waiting."""
 
     def _insert(self, rows: Rows) -> None:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
         rows = {table: new for table, new in rows.items() if new}
         if self.place is None and not self._in_turn:
-            self._waiting.append(rows)
+            self._condense()
+            self._waiting[0].append(rows)
         else:
             self._insert_now(
                 [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items()]

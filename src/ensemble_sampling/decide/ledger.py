@@ -32,6 +32,7 @@ from .records import (
 )
 from .waiting import Waiting
 
+TOGETHER = 128  # decisions and outcomes in memory that are made into rows at once
 RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
 
@@ -201,6 +202,59 @@ class Ledger(Kept):
         if rows[0].number != self.decisions:
             raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
         rows = [rounded(row, self._dtype) for row in rows]
+        if self._can_wait and not (opinions or outcomes or events or rows[0].foreign):
+            self._unsure = True
+            self._waiting[1].append(rows)
+            self._held["decisions"] += len(rows)
+        else:
+            self._insert(self._made(rows, opinions, outcomes, events))
+        for row in rows if not outcomes else ():
+            self._recent[row.number] = row if row.offer is None else Decided(*row[:-1])
+        while len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._unsure = False
+        if len(self._waiting[1]) >= TOGETHER:
+            self._condense()
+
+    @property
+    def _can_wait(self) -> bool:
+        """Whether it is only in memory, where rows need not be made before something is read."""
+        return self.place is None and (self._turn is None or not self._in_turn)
+
+    def _condense(self) -> None:
+        done, later = self._waiting
+        if not later:
+            return
+        unsure, self._unsure = self._unsure, True
+        writer, self._writer = self._writer, None  # it remembers what is not there yet
+        decided = [row for entry in later if isinstance(entry, list) for row in entry]
+        offers: list[Any] = []
+        if decided:
+            if writer is None:
+                self._flush()
+                done = []
+                writer = self._read_on(self._database, len(decided[0].features))
+            kept = [writer.row(row.number, row.offer) for row in decided]
+            offers = [row for row in kept if row is not None]
+        outcomes = [
+            outcome_row(n, now, row)
+            for after, now, rows in (entry for entry in later if not isinstance(entry, list))
+            for n, row in enumerate(rows, start=after)
+        ]
+        new: Rows = {"decisions": [decision_row(row) for row in decided]}
+        self._waiting = ([*done, new | {"outcomes": outcomes, "offers": offers}], [])
+        self._held["offers"] += len(offers)
+        self._writer, self._unsure = writer, unsure
+
+    def _made(
+        self,
+        rows: list[Decided],
+        opinions: Sequence[Opinion],
+        outcomes: Sequence[Observed],
+        events: Sequence[Event],
+    ) -> Rows:
+        """Rows of the tables."""
+        self._condense()
         new: Rows = {"decisions": [decision_row(row) for row in rows]}
         first = self._count("opinions")
         new["opinions"] = [(n, *opinion) for n, opinion in enumerate(opinions, start=first)]
@@ -212,12 +266,7 @@ class Ledger(Kept):
         writer, self._unsure = self._offers_writer(), True  # it remembers what is not there yet
         kept = [writer.row(row.number, row.offer) for row in rows if not row.foreign]
         new["offers"] = [row for row in kept if row is not None]
-        self._insert(new)
-        for row in rows if not outcomes else ():
-            self._recent[row.number] = row if row.offer is None else row._replace(offer=None)
-        while len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
-        self._unsure = False
+        return new
 
     def _imported(self, rows: list[Decided]) -> list[tuple[Any, ...]]:
         """Rows are all from elsewhere, or none is."""
@@ -227,13 +276,17 @@ class Ledger(Kept):
 
     def _offers_writer(self) -> Writer:
         """One that knows all that was written, by whomever."""
-        writer = Writer(self._dtype) if self._writer is None else self._writer
-        if writer.count != self._count("offers") or self._writer is None:
-            last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
+        if self._writer is None or self._writer.count != self._count("offers"):
             with self._explained("cannot read the ledger"):
-                rows = self._db.execute(last, (writer.last, OFFERS // 16)).fetchall()[::-1]
-                writer.see([opened("offers", row) for row in rows], self.width)
-        self._writer = writer
+                self._writer = self._read_on(self._db, self.width)
+        return self._writer
+
+    def _read_on(self, db: Any, width: int | None) -> Writer:
+        """The writer after all that is in the database."""
+        writer = Writer(self._dtype) if self._writer is None else self._writer
+        last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
+        rows = db.execute(last, (writer.last, OFFERS // 16)).fetchall()[::-1]
+        writer.see([opened("offers", row) for row in rows], width)
         return writer
 
     def add_outcomes(self, rows: list[Observed], revised: Sequence[Revised] = ()) -> None:
@@ -242,11 +295,13 @@ class Ledger(Kept):
             return
         with self._writing():
             now, after = time.time(), self.outcomes + 1
-            new: Rows = {
-                "outcomes": [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
-            }
-            new["revisions"] = self._revisions(revised, now)
-            self._insert(new)
+            if self._can_wait and not revised:
+                self._unsure = True
+                self._waiting[1].append((after, now, rows))
+                self._held["outcomes"] += len(rows)
+            else:
+                made = [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
+                self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
             for row in rows:
                 self._recent.pop(row.decision, None)
             self._unsure = False

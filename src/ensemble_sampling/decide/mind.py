@@ -17,7 +17,7 @@ from .features import LARGEST, precision, recordable, unmasked
 from .inline import placed
 from .ledger import Decided, Ledger
 from .offers import Offers
-from .programs import State, programs
+from .programs import State, pack_choice, pack_outcome, programs
 from .scale import Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 
@@ -58,6 +58,11 @@ def copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, jax.Array) else leaf
 
 
+def _room(rows: int) -> int:
+    """A power of two, so that few sizes are compiled."""
+    return max(8, 1 << (rows - 1).bit_length())
+
+
 class Mind:
     """One agent, and the state it has from a ledger's outcomes in their order.
 
@@ -96,7 +101,8 @@ class Mind:
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         program = programs(agent, self.floor)
-        self._bound, self._init, self._choose, self._learn, self._rank, self._many = program
+        self._bound, self._init, self._choose, self._learn, self._rank, self._many = program[:6]
+        self._choose_packed, self._learn_packed = program[6:]
         self._known_outcomes: set[tuple[int, ...]] = set()
 
     @property
@@ -211,11 +217,16 @@ class Mind:
         if self.taught.origin:
             outcome = outcome - self.taught.origin
         arm = self.offers.arm(row.number, row.chosen, row.action)
-        key = np.array([self._streams[1], row.number, arm], np.uint32)
-        features, y = row.features.astype(self.dtype, copy=False), np.asarray(outcome, self.dtype)
+        words = (self._streams[1], row.number, arm)
+        features = row.features.astype(self.dtype, copy=False)
         now, self.taught = self.taught, None  # consumed
-        state = self._learn(self._bound, key, now.state, features, y)
-        self.taught = now._replace(state=state, outcomes=now.outcomes + 1)
+        if isinstance(outcome, float) and not self.host:
+            packed = pack_outcome(words, features, outcome)
+            state = self._learn_packed(self._bound, now.state, packed)
+        else:
+            key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
+            state = self._learn(self._bound, key, now.state, features, y)
+        self.taught = Taught(state, now.outcomes + 1, *now[2:])
         if self.taught.outcomes % MARK == 0 and not self.host:
             mark = self.taught._replace(state=jax.tree.map(copied, state))
             self._marks = [*self._marks[-1:], mark]
@@ -246,7 +257,13 @@ class Mind:
         self, number: int, table: np.ndarray, mask: np.ndarray, state: State
     ) -> tuple[int, np.ndarray, Values | None]:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
-        rows, (table, mask) = len(mask), self._filled(table, mask)
+        rows = len(mask)
+        if self.offers.arms is None and not self.host and table.shape[1]:
+            room = _room(rows)
+            packed = pack_choice((self._streams[0], number), table, mask, room)
+            drawn = np.asarray(self._choose_packed(self._bound, state, packed))
+            return self._drawn(drawn, rows, room)
+        table, mask = self._filled(table, mask)
         drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
         return self._drawn(drawn, rows, len(mask))
 
@@ -312,7 +329,7 @@ class Mind:
         if self.offers.arms is not None or self.host:
             return table, mask
         rows = len(mask)
-        room = max(8, 1 << (rows - 1).bit_length())
+        room = _room(rows)
         padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
         padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
         return padded, offered

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -296,11 +296,19 @@ def shown(names: Sequence[Any]) -> str:
     return f"{list(names[:20])!r}{more}"
 
 
+@lru_cache(maxsize=1024)
+def everything(rows: int) -> np.ndarray:
+    """That all may be chosen; not to be written to."""
+    free = np.ones(rows, bool)
+    free.setflags(write=False)
+    return free
+
+
 def mask(available: Any, names: Sequence[Any] | None, rows: int) -> np.ndarray:
     """Which of the actions may be chosen: from a truth value for each, in the order of the offer
     or by name (a mapping, a Series), or from the names of those that may."""
     if available is None:
-        return np.ones(rows, bool)
+        return everything(rows)
     if isinstance(available, str | bytes) or not isinstance(available, Iterable):
         raise TypeError(
             "available must be true or false for every action, or the names of those on offer, "

@@ -39,19 +39,22 @@ class Programs(NamedTuple):
     learn: Any
     rank: Any
     choose_many: Any  # with a leading axis on all but the state; None in plain Python
+    choose_packed: Any  # with all but the state in one array: every other takes a while to hand over
+    learn_packed: Any
 
 
 def programs(agent: Agent, floor: float = 0.0) -> Programs:
     """What a bandit does by an agent; where that runs in plain Python, as it is."""
     rule = Rule(agent, floor or None)
     if fact(agent, "host"):
-        return Programs(rule._replace(agent=_once(agent)), init, choose, learn, rank, None)
+        alone = (init, choose, learn, rank, None, None, None)
+        return Programs(rule._replace(agent=_once(agent)), *alone)
     bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
     return Programs(placed(bound), *_compiled(structure))
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: Any) -> tuple[Any, Any, Any, Any, Any]:
+def _compiled(structure: Any) -> tuple[Any, ...]:
     """For rules of one structure; settings stay free."""
 
     def of(function: Any, **options: Any) -> Any:
@@ -61,7 +64,8 @@ def _compiled(structure: Any) -> tuple[Any, Any, Any, Any, Any]:
         return jax.jit(run, **options)
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
-    return of(init), of(choose), of(learn, donate_argnums=2), of(rank), of(many)
+    packed = of(choose_packed), of(learn_packed, donate_argnums=1)
+    return of(init), of(choose), of(learn, donate_argnums=2), of(rank), of(many), *packed
 
 
 class _Once:
@@ -123,6 +127,49 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
+
+
+def pack_choice(
+    words: tuple[int, int], table: np.ndarray, mask: np.ndarray, room: int
+) -> np.ndarray:
+    """One array (..., d) for `choose_packed`: the words of the key and what is available, in rows
+    of their own, then the features, filled up to `room` rows."""
+    rows, width = table.shape
+    above = -(-(room + 2) // width)
+    packed = np.zeros((above + room, width), table.dtype)
+    packed[above : above + rows] = table
+    flat = packed.reshape(-1)
+    flat[2 : rows + 2] = mask
+    flat[:2].view(np.uint32)[:2] = words
+    return packed
+
+
+def choose_packed(rule: Rule, state: State, packed: Array) -> Array:
+    """`choose` by what `pack_choice` made; there must be features."""
+    rows, width = packed.shape
+    sizes = (1 << n for n in range(32))
+    room = next(size for size in sizes if size + -(-(size + 2) // width) == rows)
+    flat = packed[: rows - room].reshape(-1)
+    return choose(rule, _words(flat, 2), state, packed[rows - room :], flat[2 : room + 2] != 0)
+
+
+def pack_outcome(words: tuple[int, int, int], features: np.ndarray, outcome: float) -> np.ndarray:
+    """One array for `learn_packed`: three words, the outcome and the features."""
+    packed = np.empty(len(features) + 4, features.dtype)
+    packed[:3].view(np.uint32)[:3] = words
+    packed[3] = outcome
+    packed[4:] = features
+    return packed
+
+
+def learn_packed(rule: Rule, state: State, packed: Array) -> State:
+    """`learn` by what `pack_outcome` made: an outcome that is a single number."""
+    return learn(rule, _words(packed[:3], 3), state, packed[4:], packed[3])
+
+
+def _words(numbers: Array, count: int) -> Array:
+    """The first words of 32 bits that lie in an array of numbers."""
+    return jax.lax.bitcast_convert_type(numbers[:count], jnp.uint32).reshape(-1)[:count]
 
 
 def rank(

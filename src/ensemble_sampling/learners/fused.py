@@ -72,9 +72,10 @@ def learned(
         targets = targets + learner.noise_std * member.noise.shift[rows]
     steps, batch = rows.shape
     pad = [(0, 0), (0, _room(batch) - batch)]
-    inputs, unit = _gathered(
-        history.features, jnp.pad(rows.astype(jnp.int32), pad), batch, interpret
-    )
+    inputs = jnp.pad(history.features[rows], [*pad, (0, _room(w.shape[1]) - w.shape[1])])
+    # Half precision has the digits of TF32, in which a GPU multiplies by default, not its range.
+    largest = jnp.abs(inputs).max()
+    unit = jnp.exp2(jnp.ceil(jnp.log2(jnp.where(largest > 0, largest, 1.0))))
     up = jnp.exp2(jnp.round(jnp.log2(SCALE / jnp.asarray(learner.prior_std, jnp.float32))))
     rate = 2 * learner.learning_rate / (learner.noise_std**2 * batch)
     keep = 1 - 2 * learner.learning_rate / (learner.prior_std**2 * history.held)
@@ -83,7 +84,7 @@ def learned(
         v,
         w0,
         v0,
-        inputs,
+        (inputs / unit).astype(jnp.float16),
         jnp.pad(targets, pad),
         jnp.stack([keep, rate, up, unit / up, unit * up]).astype(jnp.float32),
         jnp.where(member.healthy, 0, 1)[None],
@@ -96,51 +97,6 @@ def learned(
 def _room(size: int) -> int:
     """The tile a size is padded to."""
     return max(16, pl.next_power_of_2(size))
-
-
-def _gathered(features: Array, rows: Array, batch: int, interpret: bool) -> tuple[Array, Array]:
-    """(the rows' features (steps, batch, dim) in half precision, padded; the unit they are in).
-
-    Half precision has the digits of TF32, which products of single precision have by default on a
-    GPU, but not its range.
-    """
-    shape = (*rows.shape, _room(features.shape[1]))
-    return pl.pallas_call(
-        functools.partial(_gather_kernel, batch=batch),
-        out_shape=(
-            jax.ShapeDtypeStruct(shape, jnp.float16),
-            jax.ShapeDtypeStruct((), jnp.float32),
-        ),
-        compiler_params=gpu.CompilerParams(num_warps=8, num_stages=1),
-        interpret=interpret,
-        name="network_batches",
-    )(features, rows)
-
-
-def _gather_kernel(
-    features_ref: Any, rows_ref: Any, x_ref: Any, unit_ref: Any, *, batch: int
-) -> None:
-    """The unit is the smallest power of two that no number exceeds."""
-    steps, size, inputs = x_ref.shape
-    columns = jnp.arange(inputs)
-    inside = (jnp.arange(size) < batch)[:, None] & (columns < features_ref.shape[1])[None, :]
-
-    def rows(s: Array) -> Array:
-        return _read(features_ref, (rows_ref[s][:, None], columns[None, :]), inside)
-
-    def larger(s: Array, largest: Array) -> Array:
-        return jnp.maximum(largest, jnp.abs(rows(s)))
-
-    least = jnp.full((size, inputs), 2.0**-126, jnp.float32)
-    largest = jnp.max(jax.lax.fori_loop(0, steps, larger, least))
-    bits = jax.lax.bitcast_convert_type(largest, jnp.int32)
-    unit = jax.lax.bitcast_convert_type((bits + 0x7FFFFF) & 0x7F800000, jnp.float32)
-    unit_ref[...] = unit
-
-    def write(s: Array, _: None) -> None:
-        x_ref[s] = (rows(s) * (1 / unit)).astype(jnp.float16)
-
-    jax.lax.fori_loop(0, steps, write, None)
 
 
 def _call(steps: int, slope: float, interpret: bool) -> Any:

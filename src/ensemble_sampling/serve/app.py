@@ -29,11 +29,14 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 MODEL = 256_000_000  # bytes of a state that an administrator sends
 
 
-def build(service: Service, counters: tuple[int | None, int, int] = (None, 0, 1)) -> ASGIApp:
+def build(
+    service: Service, counters: tuple[int | None, int, int] = (None, 0, 1), waits: bool = False
+) -> ASGIApp:
     """The application that serves `service`.
 
     counters: descriptor of memory that the processes share, which of them this is, and of how
         many, see `Metrics`.
+    waits: whether it is up only when it decides; else it says until then that it is starting.
     """
     paths: dict[str, dict[str, Operation]] = {}
     for each in OPERATIONS:
@@ -54,17 +57,19 @@ def build(service: Service, counters: tuple[int | None, int, int] = (None, 0, 1)
     public = [Route("/openapi.json", document), Route("/", home)]
     app = Starlette(
         routes=[*own, *public, *beside],
-        lifespan=_lifespan(service),
+        lifespan=_lifespan(service, waits),
         exception_handlers={HTTPException: _failed},
     )
     app.router.redirect_slashes = False
     return Outside(app, service, metrics)
 
 
-def _lifespan(service: Service) -> Callable[[Any], Any]:
+def _lifespan(service: Service, waits: bool) -> Callable[[Any], Any]:
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        service.begin()
+        starting = service.begin()
+        if waits:
+            await starting
         try:
             yield
         finally:

@@ -26,6 +26,7 @@ __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 logger = logging.getLogger("ensemble_sampling.serve")
 
 PACE = 0.05  # seconds from one step of learning to the next, at least
+PATIENCE = 30.0  # seconds that a request waits for its turn
 AGAIN = 10.0  # seconds after which the same trouble is logged again
 MOST = 64  # requests done in one transaction, lest the first of them wait too long
 
@@ -58,7 +59,7 @@ class Engine:
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._summarizing, self._summary = threading.Lock(), (0.0, {})
         self._wake, self._ending = threading.Event(), False
-        self._said = ("", 0.0)  # what was logged last, and when
+        self._said, self._told = ("", 0.0), 0.0  # what was logged last, and when
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
         self._keeper_step()
         self._front.warm()
@@ -85,17 +86,21 @@ class Engine:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self._asked.put((kind, what, future, loop))
-        return await future
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await future
+        except TimeoutError as error:  # of a database that neither answers nor goes away
+            raise self._unavailable(OSError(f"no answer within {PATIENCE:g} s")) from error
 
     def _work(self) -> None:
         while True:
             batch = [self._asked.get()]
             while len(batch) < MOST and not self._asked.empty():
                 batch.append(self._asked.get())
-            asked = [request for request in batch if request is not None]
+            asked = [one for one in batch if one is not None and not one[2].done()]  # it waits yet
             if asked:
                 self._do(asked)
-            if len(asked) < len(batch):
+            if None in batch:
                 return self._fail()
 
     def _do(self, batch: list[Any]) -> None:
@@ -136,8 +141,9 @@ class Engine:
             self._keeper.step()
             self.trouble = None
         except Exception as error:  # decisions go on by what is known; said by `status`
-            if self.trouble != str(error):
-                ours = not isinstance(error, OSError | Refused)
+            ours, now = not isinstance(error, OSError | Refused), time.monotonic()
+            if self.trouble is None or now > self._told + AGAIN:
+                self._told = now
                 logger.error("%s: cannot learn or follow: %s", self.name, error, exc_info=ours)
             self.trouble = str(error)
 

@@ -35,8 +35,8 @@ class Place:
                 )
             return cls(None, readable(text))
         if SCHEME.match(text):
-            scheme = text.split(":")[0]
-            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}:{'//' * ('://' in text)}...")
+            scheme = text.split(":")[0] + ":" + "//" * ("://" in text)
+            raise ValueError(f"expected a folder or a URL postgresql://..., got {scheme}...")
         return cls(Path(text))
 
     @property

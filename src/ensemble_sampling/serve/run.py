@@ -32,7 +32,8 @@ CONNECTIONS = 4096
 
 @dataclass(frozen=True)
 class Options:
-    """All that `serve` is told; `socket`, `process`, `counters` and `alive` are told to workers."""
+    """All that `serve` is told; what follows `socket` is told to workers. `waits`: to accept no
+    connection before it decides."""
 
     place: str
     host: str = "127.0.0.1"
@@ -47,6 +48,7 @@ class Options:
     process: int = 0
     counters: int | None = None
     alive: int | None = None
+    waits: bool = False
 
     @classmethod
     def read(cls, text: str) -> "Options":
@@ -118,7 +120,8 @@ def work(options: Options, listening: socket.socket) -> int:
             local=is_local(options.host),
             processes=options.workers,
         )
-        app = build(service, (options.counters, options.process, options.workers))
+        counters = (options.counters, options.process, options.workers)
+        app = build(service, counters, options.waits)
     except ValueError as error:
         _say(f"error: {error}")
         return supervisor.REFUSED

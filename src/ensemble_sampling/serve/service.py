@@ -137,7 +137,7 @@ class Service:
                 logger.warning("bandit %s cannot be served: %s", name, error)
         self.ready = True
 
-    def begin(self) -> None:
+    def begin(self) -> asyncio.Task[None]:
         """Start without waiting: until it is ready it answers that it is not."""
 
         async def started() -> None:
@@ -148,6 +148,7 @@ class Service:
                 self.when_broken()
 
         self._starting = asyncio.create_task(started())
+        return self._starting
 
     async def stop(self) -> None:
         """Close what is open; whatever was answered is on disk already."""

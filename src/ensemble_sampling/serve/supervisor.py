@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, number: int, options: dict, keep: tuple[int, ...]):
         self.number, self._options, self._keep = number, options, keep
         self.process: subprocess.Popen[bytes] | None = None
-        self._due, self._began, self._failures = 0.0, 0.0, 0
+        self._due, self._began, self._failures, self._starts = 0.0, 0.0, 0, 0
 
     def look(self, now: float) -> int | None:
         """Start it if it is due; how it ended, if it just did."""
@@ -44,14 +44,22 @@ class Worker:
         return code
 
     def _start(self, now: float) -> None:
-        said = json.dumps({**self._options, "process": self.number})
-        self._began = now
+        # One of them answers from the first that it is starting; the others, and whoever is started
+        # anew, leave connections to those that decide already.
+        waits = self.number > 0 or self._starts > 0
+        said = json.dumps({**self._options, "process": self.number, "waits": waits})
+        self._began, self._starts = now, self._starts + 1
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ensemble_sampling.serve.run"],
             env={**os.environ, OPTIONS: said},
             pass_fds=self._keep,
             start_new_session=True,  # Ctrl-C is for the supervisor, which tells them to end
         )
+
+    @property
+    def first(self) -> bool:
+        """Whether it was started only once."""
+        return self._starts == 1
 
     def end(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -75,7 +83,7 @@ def supervise(options: dict) -> int:
             now = time.monotonic()
             for worker in workers:
                 code = worker.look(now)
-                if code == REFUSED:
+                if code == REFUSED and worker.first:  # later, others go on by what they were told
                     status = REFUSED
                 elif code is not None:
                     _say(f"worker {worker.number} ended with {code}; starting it anew")
