@@ -40,6 +40,10 @@ docs: .venv/ready
 reproduce: .venv/ready
 	$(BIN)/ensemble-sampling reproduce --scale laptop --out $(OUT)
 
+# Speed beside a plain implementation and beside the machine's limits: under ten minutes.
+bench: .venv/ready
+	$(BIN)/python benchmarks/bench.py
+
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; v = sys.version_info; sys.exit(v < (3, 11) and f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; set PYTHON=')"
 	$(PYTHON) -m venv .venv

@@ -35,10 +35,10 @@ def ours(bandit):
     return step
 
 
-def vowpal_wabbit(members):
+def vowpal_wabbit(explorer):
     from vowpalwabbit import Workspace  # pyright: ignore[reportMissingImports]
 
-    vw = Workspace(f"--cb_explore_adf --bag {members} --quiet --random_seed 0")
+    vw = Workspace(f"--cb_explore_adf {explorer} --quiet --random_seed 0")
     rng = np.random.default_rng(0)
 
     def step(features, reward):
@@ -94,7 +94,7 @@ def contenders(actions, dim, members, folder):
         "ours, a model per action": ours(OnContext),
     }
     for name, make in (
-        (f"Vowpal Wabbit --bag {members}", lambda: vowpal_wabbit(members)),
+        (f"Vowpal Wabbit --bag {members}", lambda: vowpal_wabbit(f"--bag {members}")),
         ("MABWiser LinTS", lambda: mabwiser(actions)),
     ):
         try:

@@ -89,14 +89,14 @@ def against_numpy(members: int = 10, realizations: int = 8, periods: int = 200) 
     )
 
 
-def seconds_of(work: Callable[[], Any], repeats: int = 5) -> float:
-    """Median, after one call to compile."""
+def seconds_of(work: Callable[[], Any], repeats: int = 5, calls: int = 20) -> float:
+    """Median after one call to compile, of several calls at a time: to wait for each takes long."""
     jax.block_until_ready(work())
     took = []
     for _ in range(repeats):
         began = time.perf_counter()
-        jax.block_until_ready(work())
-        took.append(time.perf_counter() - began)
+        jax.block_until_ready([work() for _ in range(calls)])
+        took.append((time.perf_counter() - began) / calls)
     return statistics.median(took)
 
 

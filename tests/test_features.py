@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils import murmurhash3_32
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.offers import Offers, mask, names_of, read
@@ -216,3 +217,57 @@ def test_features_are_bounded_so_that_their_squares_fit():
     for large in (1e15, -1e15, 3e38, 1e300, np.inf, np.nan):
         with pytest.raises(ValueError, match=r"finite and below 1e\+15, got .* in row 0, column 1"):
             read([[0.0, large]], None, None)
+
+
+def mixture(one: str, other: str, width: int, numbers: int, numeric: bool) -> tuple[int, int]:
+    """(column, sign) of a pair of terms by murmur3's finish of a mixture of their hashes."""
+    first, second = (murmurhash3_32(term, positive=True) if term else 0 for term in (one, other))
+    h = (first * 0x9E3779B1 + second) % 2**32
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        h = (h ^ h >> shift) * factor % 2**32
+    h ^= h >> 16
+    zone = (width - numbers, numbers) if numeric and numbers else (0, width - numbers)
+    return zone[0] + (h >> 1) % zone[1], -1 if h & 1 else 1
+
+
+@pytest.mark.parametrize("numbers", [0, 5])
+@pytest.mark.parametrize("interactions", [True, False])
+def test_mixed_pairs_are_where_a_plain_loop_puts_them(numbers, interactions):
+    hasher = es.Hasher(17, interactions, numbers, names=True, mixed=True)
+    actions = [{"kind": "hot", "price": 2.5}, {}, {"kind": "cold"}]
+    context = {"who": "new", "hour": 3}
+    around = [("context.hour", 3.0, True), ("context.who=new", 1.0, False)]
+    own = [
+        [("action.kind=hot", 1.0, False), ("action.price", 2.5, True)],
+        [],
+        [("action.kind=cold", 1.0, False)],
+    ]
+    expected = np.zeros((3, 17))
+    for row, (terms, name) in enumerate(zip(own, "abc", strict=True)):
+        said = [("", *term) for term in [*terms, *around, ("context", 1.0, False)]]
+        said.append(("", f"name={name}", 1.0, False))
+        for other, size, numeric in around if interactions else []:
+            said += [(other, one, size * value, numeric or n) for one, value, n in terms]
+        for other, one, value, numeric in said:
+            column, sign = mixture(other, one, 17, numbers, numeric)
+            expected[row, column] += sign * value
+    np.testing.assert_allclose(hasher(actions, context, "abc"), expected, atol=1e-12)
+    assert hasher([], context, []).shape == (0, 17)
+    np.testing.assert_array_equal(hasher([{}], None, None), hasher([None]))
+
+
+def test_mixed_pairs_fall_anywhere():
+    """No column or sign is favoured, and none tells of another pair of the same terms."""
+    hasher, count = es.Hasher(64, mixed=True), 300
+    hashes = [
+        np.array([murmurhash3_32(f"{of}={n}", positive=True) for n in range(count)], np.uint32)
+        for of in ("context.user", "action.item")
+    ]
+    where, signs = hasher._columns(hashes[0][:, None], hashes[1], np.zeros((count, count), bool))
+    counts = np.bincount(where.ravel() * 2 + (signs.ravel() > 0), minlength=128)
+    surplus = np.square(counts - count**2 / 128).sum() / (count**2 / 128)
+    assert abs(surplus - 127) < 4 * np.sqrt(2 * 127)  # chi-square
+    for one, other in ((where[1:], where[:-1]), (where[:, 1:], where[:, :-1])):
+        assert abs((one == other).mean() - 1 / 64) < 4 * np.sqrt(1 / 64 / count**2)
+    corners = signs[1:, 1:] * signs[:-1, 1:] * signs[1:, :-1] * signs[:-1, :-1]
+    assert abs(corners.mean()) < 4 / (count - 1)

@@ -185,6 +185,9 @@ def test_a_place_whose_keys_are_all_revoked_does_not_open_again(tmp_path):
     service = Service(tmp_path)
     service.ring.refresh()
     assert not service.open
+    (tmp_path / "service.sqlite").unlink()  # nor does one that runs, when they are lost
+    service.ring.refresh()
+    assert not service.open
 
 
 def test_without_keys_a_service_is_open_to_this_machine_alone(tmp_path):
@@ -218,3 +221,29 @@ def test_the_password_of_a_database_is_not_shown():
     place = Place.of("postgresql://me:secret@db/app")
     assert str(place) == "postgresql://db/app"
     assert place.where("shop") == "postgresql://me:secret@db/app#shop"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@[::1/db",  # libpq's own words repeat it
+        "postgresql://me:hunter2%zz@127.0.0.1/db",
+        "postgresql://me:hunter2@hunter2@127.0.0.1:1/db",
+        "postgresql://me:hunter2/@127.0.0.1:1/db",
+        "postgresql://me:hunter2#@127.0.0.1:1/db",
+        "postgresql://me:hunter2@127.0.0.1:port/db",
+        "postgresql://127.0.0.1:1/db?password=hunter2",
+        "postgresql:me:hunter2@127.0.0.1/db",
+        "mysql://me:hunter2@127.0.0.1/db",
+    ],
+)
+def test_nor_that_of_a_url_that_is_wrong(url):
+    pytest.importorskip("psycopg")
+    for arguments in (["keys", "list", url], ["inspect", url], ["serve", url, "--port", "0"]):
+        if not url.startswith("postgresql:me"):  # to others than a service it is a folder's name
+            found = runner.invoke(app, arguments)
+            assert found.exit_code != 0
+            assert "hunter2" not in found.output + found.stderr
+    with pytest.raises(ValueError, match=r"expected|leave out|127") as told:
+        raise ValueError(str(Place.of(url)))
+    assert "hunter2" not in str(told.value)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
+from ensemble_sampling.decide import databases
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
 from ensemble_sampling.decide.keeper import Keeper
 from ensemble_sampling.decide.shared import Shared
@@ -337,6 +338,37 @@ def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
     first._renew = 0.0
     first.step()
     assert not first.learning
+
+
+def test_nobody_decides_while_a_configuration_is_loaded(opened, monkeypatch):
+    front, _ = opened(candidates={"other": OTHER})
+    decide(front, Ask(ROWS[0].tolist()))
+    load, held = front._load, []
+
+    def watched():
+        held.append(front._door._is_owned())
+        load()
+
+    monkeypatch.setattr(front, "_load", watched)
+    front.configure(Settings(mode="apprentice"))
+    front.configure(Settings(floor=0.1))
+    front.shadow("other")
+    front.promote("other")
+    front.refresh()
+    assert held == [True] * 5
+
+
+def test_a_lease_from_before_the_clock_was_put_back_holds_nobody_off(opened, monkeypatch):
+    now = time.time()
+    _, first = opened()
+    _, second = opened()
+    monkeypatch.setattr(databases.time, "time", lambda: now + 3600)
+    assert first._ledger.lease("gone", 3.0)
+    assert not second._ledger.lease("other", 3.0)
+    monkeypatch.setattr(databases.time, "time", lambda: now)
+    assert second._ledger.lease("other", 3.0)
+    assert not first._ledger.lease("third", 3.0)
+    assert first._ledger.holder() == "other"
 
 
 def test_what_was_learned_goes_elsewhere_as_a_file(opened, tmp_path):

@@ -182,8 +182,8 @@ class Service(RuleBasedStateMachine):
 
 
 Service.TestCase.settings = settings(
-    max_examples=15,
-    stateful_step_count=30,
+    max_examples=8,
+    stateful_step_count=25,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # to make it smaller takes minutes

@@ -21,8 +21,7 @@ from jax.core import Tracer
 
 import ensemble_sampling as es
 from ensemble_sampling.agents import greedy
-from ensemble_sampling.simulate import Moments, realization
-from ensemble_sampling.simulate import run as running
+from ensemble_sampling.simulate import Moments, engines, realization
 from ensemble_sampling.simulate.checkpoint import Checkpoint
 from ensemble_sampling.simulate.execution import _program, completed
 
@@ -446,7 +445,7 @@ def test_what_fails_in_a_thread_fails_at_the_caller_and_the_rest_is_told_to_stop
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "threads_at_a_time", lambda: 1)
+    monkeypatch.setattr(engines, "threads_at_a_time", lambda: 1)
     with pytest.raises(Stop):
         small(keep=True, chunk=CHUNK, checkpoint=tmp_path, progress=interrupt_after(2))
     assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
@@ -469,9 +468,9 @@ def test_what_a_kill_cut_short_is_swept_away(whole, tmp_path):
 OTHER_PROCESS = """
 import os, signal, sys
 import numpy as np
-from test_simulate import CHUNK, Stop, interrupt_after, running, small
+from test_simulate import CHUNK, Stop, engines, interrupt_after, small
 
-running.threads_at_a_time = lambda: 1
+engines.threads_at_a_time = lambda: 1
 
 def die(done, total):
     if done >= 2 * CHUNK:

@@ -97,7 +97,10 @@ def _is_own(thing: Any) -> bool:
     """Whether a user wrote it: no part of Python, of an installed package, or of this one."""
     if not isinstance(thing, type | types.FunctionType):
         return False
-    module = thing.__module__ or "__main__"
+    return is_own_module(thing.__module__ or "__main__")
+
+
+def is_own_module(module: str) -> bool:
     if module == "__main__":
         return True
     if module.split(".")[0] in (__package__, *sys.stdlib_module_names):

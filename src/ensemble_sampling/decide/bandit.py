@@ -246,7 +246,8 @@ class Bandit(Begun):
             order = None if top is None else mind.order(number, table, mask, state, index)[:top]
             shares = shares.astype(dtype, copy=False)  # what a reading of the ledger will give
             action = index if names is None else names[index]
-            chosen = table[index if len(table) > 1 else 0].astype(dtype)  # not the caller's own
+            chosen = table[index if len(table) > 1 else 0]
+            chosen = chosen.copy() if chosen.dtype == dtype else chosen.astype(dtype)  # one's own
             name = None if names is None else names[index]
             offered = Offered(names, table, context, mask) if whole else None
             rows.append(Decided(number, now, index, name, chosen, shares, offer=offered))

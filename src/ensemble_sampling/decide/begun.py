@@ -12,6 +12,7 @@ from ..agents import as_agent
 from ..config import differences
 from ..core import fact
 from . import words
+from .book import Process
 from .databases import Place, public
 from .default import Default
 from .features import Hasher, precision
@@ -57,6 +58,7 @@ class Begun:
         if hasher is not None:
             checks.part("hasher", hasher, "width", "__call__")
         self._watch, self._shadows = words.Watch(), Shadows()
+        self._plain: Columns | None = None  # columns of which there is nothing to record
         self._mutex, self._pid = threading.RLock(), os.getpid()
         if agent is not None:
             agent = as_agent(agent)
@@ -114,7 +116,11 @@ class Begun:
     def _describe_columns(self) -> None:
         """Record what the columns are called, where that is new."""
         columns = self._offers.columns
-        if columns is not None and columns != self._columns and not columns.plain:
+        if columns is None or columns is self._plain:
+            return
+        if columns.plain:
+            self._plain = columns
+        elif columns != self._columns:
             self._describe()
 
     def _describe_anew(self) -> None:
@@ -144,7 +150,7 @@ class Begun:
 
     def _turn(self) -> Any:
         """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
-        if os.getpid() != self._pid:
+        if Process.id != self._pid:
             self._ledger.check()  # says what to do
         return self._mutex
 

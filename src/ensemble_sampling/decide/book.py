@@ -20,6 +20,20 @@ NOTHING = nullcontext()
 Rows = dict[str, list[Any]]  # to be written, by table
 
 
+class Process:
+    """This one. To ask the system in every call takes a while."""
+
+    id = os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.id = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Process.forked)
+
+
 class Book:
     """The part of a `Ledger` that knows where its rows are, and how many.
 
@@ -115,7 +129,7 @@ class Book:
 
     def check(self) -> None:
         """That it can be written to: cheap, for the start of every call."""
-        if os.getpid() != self._pid:
+        if Process.id != self._pid:
             raise RuntimeError(
                 f"this bandit was opened by the process {self._pid}, of which this one is a fork; "
                 "one process writes to a ledger: open bandits in the child, each in its own "
@@ -236,6 +250,8 @@ class Book:
         self._recount(self._db.standing(None))
 
     def _count(self, table: str) -> int:
+        if not self._shared and not self._unsure and self._renewals == self._database.renewals:
+            return self._held[table]  # the common case, several times faster
         if self._shared and not self._in_turn:
             self.check()
             with self._explained("cannot read the ledger"):

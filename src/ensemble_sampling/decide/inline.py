@@ -1,22 +1,28 @@
-"""Where decisions are computed: by the thread that asks for them."""
+"""Where decisions are computed: small ones by the thread that asks for them."""
 
+import os
 from functools import lru_cache
 from typing import Any
 
 import jax
+
+MOST = 2**20  # bytes of state; beyond, there is enough to do for several threads
+THREADS = "PJRT_NPROC"  # how XLA is told how many to have
 
 
 @lru_cache(maxsize=1)
 def device() -> Any:
     """A processor of one's own that computes at once; None for JAX's default.
 
-    JAX hands all work to another thread, so that Python can go on meanwhile. A decision waits for
-    its numbers, and waking a thread twice takes longer than computing them. What JAX offers
-    against it holds for the whole process; a second client holds for what is put on it alone.
+    JAX hands all work to other threads, so that Python can go on meanwhile. A decision waits for
+    its numbers, and waking threads takes longer than computing them. What JAX offers against it
+    holds for the whole process; a second client holds for what is put on it alone.
     """
     config: Any = jax.config
     if jax.default_backend() != "cpu" or config.jax_default_device is not None:
         return None
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "1"
     try:
         from jaxlib import xla_client  # not for the public: without it decisions only take longer
 
@@ -24,9 +30,19 @@ def device() -> Any:
         return client.local_devices()[0]
     except Exception:  # whatever another version of JAX says
         return None
+    finally:
+        if before is None:
+            del os.environ[THREADS]
+        else:
+            os.environ[THREADS] = before
 
 
-def placed(tree: Any) -> Any:
+def chosen(state: Any) -> Any:
+    """The processor for a state of such arrays, or None for JAX's default."""
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    return device() if size <= MOST else None
+
+
+def placed(tree: Any, where: Any) -> Any:
     """With its arrays there."""
-    where = device()
     return tree if where is None else jax.device_put(tree, where)

@@ -27,12 +27,14 @@ class Kept(Book):
             self._db.execute(format.SET, sealed("about", (name, value)))
 
     def lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
-        """Be the one who does something for so long, or for longer; False if another is."""
+        """Be the one who does something for so long, or for longer; False if another is. One that
+        ends later than any could was made before the clock was put back, and holds no more."""
         now = self._database.now()
         query = (
             f"INSERT INTO leases VALUES (?, ?, {now} + ?) ON CONFLICT (name) DO UPDATE SET "
             "holder = excluded.holder, until = excluded.until "
-            f"WHERE leases.holder = excluded.holder OR leases.until < {now}"
+            f"WHERE leases.holder = excluded.holder OR leases.until < {now} "
+            f"OR leases.until > {now} + {2 * float(seconds)!r}"
         )
         with self._writing(), self._explained("cannot write to the ledger"):
             return self._db.execute(query, (name, holder, float(seconds))).rowcount == 1

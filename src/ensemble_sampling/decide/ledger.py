@@ -17,7 +17,7 @@ from .format import numbered, opened, paged
 from .history import History
 from .kept import Kept
 from .logs import columns
-from .offered import OFFERS, Writer
+from .offered import OFFERS, Offered, Writer
 from .records import (
     Decided,
     Event,
@@ -82,7 +82,9 @@ class Ledger(Kept):
 
     def decision_id(self, number: int) -> str:
         """The id of a decision; those from before a copy was made keep the original's."""
-        name = next(name for name in reversed(self._names) if number >= name.decisions)
+        name = self._names[-1]
+        if number < name.decisions:
+            name = next(name for name in reversed(self._names) if number >= name.decisions)
         return f"{name.id}-{number}"
 
     def number(self, id: Any) -> int:
@@ -189,6 +191,9 @@ class Ledger(Kept):
         came of them where that is known already, and by what ids their callers know them."""
         if not rows:
             return
+        if self._can_wait and not (opinions or outcomes or events or rows[0].foreign):
+            self._await_decisions(rows)
+            return
         with self._writing():
             self._add_decisions(rows, opinions, outcomes, events)
 
@@ -202,24 +207,40 @@ class Ledger(Kept):
         if rows[0].number != self.decisions:
             raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
         rows = [rounded(row, self._dtype) for row in rows]
-        if self._can_wait and not (opinions or outcomes or events or rows[0].foreign):
-            self._unsure = True
-            self._waiting[1].append(rows)
-            self._held["decisions"] += len(rows)
-        else:
-            self._insert(self._made(rows, opinions, outcomes, events))
+        self._insert(self._made(rows, opinions, outcomes, events))
         for row in rows if not outcomes else ():
             self._recent[row.number] = row if row.offer is None else Decided(*row[:-1])
+        self._unsure = False
+        self._forget_old()
+
+    def _forget_old(self) -> None:
         while len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
-        self._unsure = False
-        if len(self._waiting[1]) >= TOGETHER:
-            self._condense()
 
     @property
     def _can_wait(self) -> bool:
         """Whether it is only in memory, where rows need not be made before something is read."""
-        return self.place is None and (self._turn is None or not self._in_turn)
+        return self.place is None and self._turn is None and not self._shared
+
+    def _await_decisions(self, rows: list[Decided]) -> None:
+        """As `_add_decisions`, but rows are made later; offers may be the caller's, and change."""
+        if rows[0].number != self.decisions:
+            raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
+        waiting = []
+        for row in rows:
+            offer = row.offer
+            if offer is not None:
+                offer = Offered(offer.names, offer.table.copy(), *map(_own, offer[2:]))
+            waiting.append((Decided(*rounded(row, self._dtype)[:-1]), offer))
+        self._unsure = True
+        self._waiting[1].append(waiting)
+        self._held["decisions"] += len(rows)
+        for row, _ in waiting:
+            self._recent[row.number] = row
+        self._unsure = False
+        self._forget_old()
+        if len(self._waiting[1]) >= TOGETHER:
+            self._condense()
 
     def _condense(self) -> None:
         done, later = self._waiting
@@ -233,15 +254,15 @@ class Ledger(Kept):
             if writer is None:
                 self._flush()
                 done = []
-                writer = self._read_on(self._database, len(decided[0].features))
-            kept = [writer.row(row.number, row.offer) for row in decided]
+                writer = self._read_on(self._database, len(decided[0][0].features))
+            kept = [writer.row(row.number, offer) for row, offer in decided]
             offers = [row for row in kept if row is not None]
         outcomes = [
             outcome_row(n, now, row)
             for after, now, rows in (entry for entry in later if not isinstance(entry, list))
             for n, row in enumerate(rows, start=after)
         ]
-        new: Rows = {"decisions": [decision_row(row) for row in decided]}
+        new: Rows = {"decisions": [decision_row(row) for row, _ in decided]}
         self._waiting = ([*done, new | {"outcomes": outcomes, "offers": offers}], [])
         self._held["offers"] += len(offers)
         self._writer, self._unsure = writer, unsure
@@ -293,15 +314,19 @@ class Ledger(Kept):
         """Record outcomes in the order they are learned, and those that take another's place."""
         if not rows and not revised:
             return
+        if self._can_wait and not revised:
+            entry = (self.outcomes + 1, time.time(), rows)
+            self._unsure = True
+            self._waiting[1].append(entry)
+            self._held["outcomes"] += len(rows)
+            for row in rows:
+                self._recent.pop(row.decision, None)
+            self._unsure = False
+            return
         with self._writing():
             now, after = time.time(), self.outcomes + 1
-            if self._can_wait and not revised:
-                self._unsure = True
-                self._waiting[1].append((after, now, rows))
-                self._held["outcomes"] += len(rows)
-            else:
-                made = [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
-                self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
+            made = [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
+            self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
             for row in rows:
                 self._recent.pop(row.decision, None)
             self._unsure = False
@@ -433,3 +458,8 @@ class Ledger(Kept):
 def _event(row: Sequence[Any]) -> Event:
     _, event, slot, decision, deferred = opened("events", row)
     return Event(event, slot, decision, bool(deferred))
+
+
+def _own(part: Any) -> Any:
+    """What the caller cannot change any more."""
+    return part.copy() if isinstance(part, np.ndarray) and part.flags.writeable else part

@@ -18,7 +18,7 @@ from .inline import placed
 from .ledger import Decided, Ledger
 from .offers import Offers
 from .programs import State, pack_choice, pack_outcome, programs
-from .scale import Scale, frozen
+from .scale import LAST, Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
 
 MANY = 16  # decisions in one call of a compiled program
@@ -33,6 +33,10 @@ class Taught(NamedTuple):
     frozen: int  # how many its scale was taken from
     revisions: int = 0  # how many were made when it was
     origin: float = 0.0  # what outcomes are counted from
+
+    def knows(self, ledger: Ledger) -> bool:
+        """Whether that is all there is."""
+        return self.outcomes == ledger.outcomes and self.revisions == ledger.revisions
 
     @property
     def known(self) -> tuple[int, int]:
@@ -102,7 +106,7 @@ class Mind:
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         program = programs(agent, self.floor)
         self._bound, self._init, self._choose, self._learn, self._rank, self._many = program[:6]
-        self._choose_packed, self._learn_packed = program[6:]
+        self._choose_packed, self._learn_packed, self._where = program[6:]
         self._known_outcomes: set[tuple[int, ...]] = set()
 
     @property
@@ -149,7 +153,7 @@ class Mind:
     def _state(self, scale: Scale | None) -> State:
         """Before anything was learned."""
         state = State(scale, self._init(self._bound, self._start_key))
-        return state if self.host else placed(state)
+        return placed(state, self._where)
 
     def _begun(self, ledger: Ledger) -> Taught:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
@@ -167,7 +171,7 @@ class Mind:
         if self.width is None:
             self.settle(ledger.width)
         now = self.taught
-        if now is not None and now.known == (ledger.outcomes, ledger.revisions):
+        if now is not None and now.knows(ledger):
             return now.state
         now = now or self._begun(ledger)
         if now.revisions != ledger.revisions:
@@ -202,7 +206,7 @@ class Mind:
         rows = islice(ledger.learned(after=0), due)
         new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
         if scale.agrees(new):
-            return now._replace(state=State(placed(new), now.state.belief), frozen=due)
+            return now._replace(state=State(placed(new, self._where), now.state.belief), frozen=due)
         return Taught(self._state(new), 0, due, now.revisions)
 
     def _origin(self, first: Any) -> float:
@@ -244,10 +248,11 @@ class Mind:
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """The outcomes of these decisions, which were the last to be recorded."""
-        before, now = ledger.outcomes - len(rows), self.taught
-        if now is None or now.known != (before, ledger.revisions):
+        after, now = ledger.outcomes, self.taught
+        before = after - len(rows)
+        if now is None or now.outcomes != before or now.revisions != ledger.revisions:
             self.sync(ledger)
-        elif now.state.scale is None or frozen(before) == frozen(ledger.outcomes):
+        elif before >= LAST or now.state.scale is None or frozen(before) == frozen(after):
             for decided, outcome in rows:
                 self._apply(decided, outcome)
         else:
@@ -299,10 +304,12 @@ class Mind:
         self, drawn: np.ndarray, rows: int, room: int
     ) -> tuple[int, np.ndarray, Values | None]:
         """What the compiled program put into one array."""
-        index, parts = int(drawn[-1]), drawn[:-1].reshape(-1, room)[:, :rows]
-        shares, values = parts[0], Values(*parts[1:]) if len(parts) > 1 else None
-        if values is not None and self.taught is not None and self.taught.origin:
-            values = values._replace(mean=values.mean.astype(np.float64) + self.taught.origin)
+        index, shares, values = int(drawn[-1]), drawn[:rows], None
+        if len(drawn) > room + 1:
+            mean, last = drawn[room : room + rows], 2 * room
+            if self.taught is not None and self.taught.origin:
+                mean = mean.astype(np.float64) + self.taught.origin
+            values = Values(mean, drawn[last : last + rows])
         if not shares[index] > 0:
             raise ValueError(
                 "the agent's values are no numbers any more: features or outcomes were too large "

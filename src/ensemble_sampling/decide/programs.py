@@ -12,15 +12,58 @@ from jax import Array
 from ..agents import first, shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact
-from .inline import placed
+from .inline import chosen, placed
 from .scale import Scale
 
 
-class State(NamedTuple):
-    """Everything learned; a function of the ledger's outcomes in their order."""
-
+class _Parts(NamedTuple):
     scale: Scale | None
     belief: Any
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class State:
+    """Everything learned; a function of the ledger's outcomes in their order.
+
+    What a compiled program returns stays flat until somebody looks: to take a tree of named tuples
+    apart and to put it together takes as long as to learn.
+    """
+
+    __slots__ = ("_flat", "_parts")
+
+    def __init__(self, scale: Scale | None, belief: Any):
+        self._parts: _Parts | None = _Parts(scale, belief)
+        self._flat: Any = None  # leaves and structure
+
+    def _both(self) -> _Parts:
+        if self._parts is None:
+            leaves, structure = self._flat
+            self._parts = jax.tree.unflatten(structure, leaves)
+        return self._parts
+
+    @property
+    def scale(self) -> Scale | None:
+        return self._both().scale
+
+    @property
+    def belief(self) -> Any:
+        return self._both().belief
+
+    def tree_flatten(self) -> Any:
+        if self._flat is None:
+            self._flat = jax.tree.flatten(self._parts)
+        return self._flat
+
+    def tree_flatten_with_keys(self) -> Any:
+        """Each with its path, as one word."""
+        found, structure = jax.tree_util.tree_flatten_with_path(self._both())
+        return [(jax.tree_util.keystr(path), leaf) for path, leaf in found], structure
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, leaves: Any) -> "State":
+        state = cls.__new__(cls)
+        state._parts, state._flat = None, (leaves, structure)
+        return state
 
 
 class Rule(NamedTuple):
@@ -41,6 +84,7 @@ class Programs(NamedTuple):
     choose_many: Any  # with a leading axis on all but the state; None in plain Python
     choose_packed: Any  # with all but the state in one array: every other takes a while to hand over
     learn_packed: Any
+    where: Any = None  # the processor it runs on, if not JAX's default
 
 
 def programs(agent: Agent, floor: float = 0.0) -> Programs:
@@ -50,7 +94,9 @@ def programs(agent: Agent, floor: float = 0.0) -> Programs:
         alone = (init, choose, learn, rank, None, None, None)
         return Programs(rule._replace(agent=_once(agent)), *alone)
     bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
-    return Programs(placed(bound), *_compiled(structure))
+    compiled = _compiled(structure)
+    where = chosen(jax.eval_shape(compiled[0], bound, jax.random.key(0)))
+    return Programs(placed(bound, where), *compiled, where)
 
 
 @lru_cache(maxsize=64)
@@ -122,11 +168,27 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     features, look = offered(rule, key, state, features, available)
     chances = probabilities(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
-    index = first(total > total.max() * jax.random.uniform(key, dtype=chances.dtype))
+    index = first(total > total.max() * _uniform(words, chances.dtype))
     values = fact(rule.agent, "values")(look, state.belief, features)
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
+
+
+def _uniform(words: Array, dtype: Any) -> Array:
+    """A number in [0, 1) for (stream, number): murmur3's finaliser over both, since the cipher's
+    twenty rounds take as long as the rest of a decision among ten actions."""
+    mixed = words[1] * jnp.uint32(0x9E3779B9) + words[0]
+    parts = []
+    for salt in (words[0], jnp.uint32(0x7F4A7C15)):
+        mixed = mixed ^ salt
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+        mixed = mixed ^ (mixed >> 16)
+        parts.append(mixed)
+    if dtype != jnp.float64:
+        return (parts[1] >> 8).astype(dtype) * 2.0**-24
+    return (parts[0] >> 6).astype(dtype) * 2.0**-26 + (parts[1] >> 5).astype(dtype) * 2.0**-53
 
 
 def pack_choice(
@@ -140,7 +202,8 @@ def pack_choice(
     packed[above : above + rows] = table
     flat = packed.reshape(-1)
     flat[2 : rows + 2] = mask
-    flat[:2].view(np.uint32)[:2] = words
+    bits = flat.view(np.uint32)
+    bits[0], bits[1] = words
     return packed
 
 
@@ -156,7 +219,8 @@ def choose_packed(rule: Rule, state: State, packed: Array) -> Array:
 def pack_outcome(words: tuple[int, int, int], features: np.ndarray, outcome: float) -> np.ndarray:
     """One array for `learn_packed`: three words, the outcome and the features."""
     packed = np.empty(len(features) + 4, features.dtype)
-    packed[:3].view(np.uint32)[:3] = words
+    bits = packed.view(np.uint32)
+    bits[0], bits[1], bits[2] = words
     packed[3] = outcome
     packed[4:] = features
     return packed

@@ -84,10 +84,11 @@ class Shared(Begun):
         actions: Sequence[Any] | None = None,
         seed: int | None = None,
         floor: float | None = None,
+        hasher: Hasher | None = None,
         candidates: Mapping[str, Any] | None = None,
     ):
         self._folder, self._snapshot_every = place, 0
-        self._given = (agent, seed, None, None, actions, floor)
+        self._given = (agent, seed, None, hasher, actions, floor)
         self.candidates = dict(candidates or {})
         self._door = threading.RLock()
         self.loaded: tuple[int, int] | None = None  # what of the configuration it knows
@@ -166,6 +167,8 @@ class Shared(Begun):
             self._ledger.check()
             first: list[Answer] = []
             while True:
+                if self.loaded is None:
+                    self._load()
                 try:
                     first += self._open(decisions[len(first) :])
                     drafts = self._drafted(decisions[len(first) :])
@@ -180,17 +183,19 @@ class Shared(Begun):
         """While the number of features is open, one group after another tries to settle it."""
         done: list[Answer] = []
         while self._mind.width is None and len(done) < len(groups):
-            loaded, self.loaded = self.loaded, None  # if it fails, what it settled is not so
-            with self._ledger.turn():
-                if self._ledger.decisions or self._ledger.configured != loaded:
-                    self._reload()
-                    continue
-                try:
-                    made: Answer = self._settled(groups[len(done)])
-                except Refused as refused:
-                    made = refused
-                now = self._ledger.configured
-            self.loaded = now
+            try:
+                with self._ledger.turn():
+                    if self.outdated:
+                        self._reload()
+                        continue
+                    try:
+                        made: Answer = self._settled(groups[len(done)])
+                    except Refused as refused:
+                        made = refused
+                    self.loaded = self._ledger.configured
+            except BaseException:
+                self.loaded = None  # what it settled was not recorded
+                raise
             done.append(made)
         return done
 
@@ -481,9 +486,10 @@ class Shared(Begun):
         """What a decision would be made of; nothing is recorded."""
         with self._door:
             if self._mind.width is None:
-                agent, seed, _, _, actions, _ = self._given
+                agent, seed, _, hasher, actions, _ = self._given
                 with _refusing():
-                    hasher = HASHER if agent is None and _described(ask) else None
+                    if agent is None and hasher is None and _described(ask):
+                        hasher = HASHER
                     twin = Bandit(agent, seed, actions=actions, hasher=hasher)
                     found = twin.predict(ask.actions, context=ask.context, available=ask.available)
                 mean, spread = (None, None) if found.values is None else found.values
@@ -526,18 +532,19 @@ class Shared(Begun):
 
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes."""
-        with self._door, self._ledger.turn():
-            with _refusing():
-                checks.outcome(settings.default)
-            if settings.wait is not None and self._mind.width is not None:
-                self._outcome(settings.default)  # which it will have to learn
-            apprentice = recorded(self._ledger).get(APPRENTICE)
-            if settings.mode == "apprentice" and apprentice is None:
-                self._ledger.add_shadow(APPRENTICE, self._mind.description)
-            if settings.mode != "apprentice" and apprentice is not None:
-                self._ledger.add_shadow(APPRENTICE, None)
-            self._ledger.set(SETTINGS, settings.record())
-        self._load()
+        with self._door:
+            with self._ledger.turn():
+                with _refusing():
+                    checks.outcome(settings.default)
+                if settings.wait is not None and self._mind.width is not None:
+                    self._outcome(settings.default)  # which it will have to learn
+                apprentice = recorded(self._ledger).get(APPRENTICE)
+                if settings.mode == "apprentice" and apprentice is None:
+                    self._ledger.add_shadow(APPRENTICE, self._mind.description)
+                if settings.mode != "apprentice" and apprentice is not None:
+                    self._ledger.add_shadow(APPRENTICE, None)
+                self._ledger.set(SETTINGS, settings.record())
+            self._load()
 
     def keep(self, name: str, content: bytes | None) -> None:
         """Remember something small with the ledger; None forgets it."""

@@ -7,7 +7,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..decide import overview
 from ..decide.asked import Ask, Made, Refused, Settings
 from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
-from ..decide.ledger import Ledger
+from ..decide.ledger import ID, Ledger
 from ..decide.offered import Offered
 from ..decide.shared import KEPT, Shared, Told
 from ..decide.summary import summarize
@@ -50,11 +50,13 @@ class Engine:
         *,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        hasher: Any = None,
         candidates: Mapping[str, Any] | None = None,
         learns: bool = True,
     ):
         self.name, self._place = name, place
-        self._front = Shared(place, agent, actions=actions, floor=floor, candidates=candidates)
+        about: dict[str, Any] = {"actions": actions, "floor": floor, "hasher": hasher}
+        self._front = Shared(place, agent, candidates=candidates, **about)
         self._keeper = Keeper(self._front, place, learns)
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._summarizing, self._summary = threading.Lock(), (0.0, {})
@@ -72,6 +74,10 @@ class Engine:
 
     async def decide(self, asks: Sequence[Ask]) -> list[Made]:
         """All of them or none; on disk when it returns."""
+        for ask in asks:
+            if ask.event is not None and ID.fullmatch(ask.event):  # outcomes are told by either
+                said = f"an event must not look like a decision's own id, got {ask.event!r}"
+                raise Refused("invalid", said)
         return await self._put("decide", asks)
 
     async def outcome(self, outcomes: Sequence[Told]) -> list[bool]:
@@ -334,7 +340,8 @@ def _answer(batch: list[Any], answers: list[Any]) -> None:
     for (_, _, future, loop), answer in zip(batch, answers, strict=True):
         loops.setdefault(loop, []).append((future, answer))
     for loop, pairs in loops.items():
-        loop.call_soon_threadsafe(_resolve, pairs)
+        with suppress(RuntimeError):  # a loop that has ended waits for nothing
+            loop.call_soon_threadsafe(_resolve, pairs)
 
 
 def _resolve(pairs: list[Any]) -> None:

@@ -188,6 +188,8 @@ async def recent(call: Call) -> Any:
 
 
 async def bandits(call: Call) -> say.Bandits:
+    if not call.service.ready:
+        raise Refused("unavailable", "the service is starting")
     only = None if call.key is None else call.key.bandit
     return say.Bandits([name for name in call.service.names if only in (None, name)])
 

@@ -23,11 +23,11 @@ from .app import build
 from .doors import is_local
 from .keys import Keys
 from .limits import Limits
-from .places import Place
-from .service import Service
+from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
 CONNECTIONS = 4096
+HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come with them
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ def serve(options: Options) -> int:
     """Serve until told to end; the exit status. With several workers it does not return: the
     supervisor takes this process's place, without what was imported here."""
     checks.size("workers", options.workers, below=1000)
-    place, local = Place.of(options.place), is_local(options.host)
+    place = checked(options.place, options.bandits, options.role)
+    local = is_local(options.host)
     keyed = bool(Keys(place).all())
     if not keyed and not local:
         raise ValueError(
@@ -109,7 +110,9 @@ def work(options: Options, listening: socket.socket) -> int:
     """Serve in this process."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if options.access_log:
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+        access = logging.getLogger("uvicorn.access")
+        access.setLevel(logging.INFO)
+        access.addFilter(_without_query)
     try:
         service = Service(
             options.place,
@@ -172,15 +175,23 @@ class Server(uvicorn.Server):
 
 
 class Patient(HttpToolsProtocol):
-    """Drops connections on which the headers of a request do not arrive in time; its body is
-    waited for in `limits`."""
+    """Drops connections on which the headers of a request do not arrive in time, or are without
+    end; its body is waited for in `limits`."""
 
     patience = Limits().patience
     _late: Any = None
+    _begun = 0  # bytes since they are waited for
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._late is not None:
+            self._begun += len(data)
+            if self._begun > HEADERS:
+                self._drop()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -202,10 +213,19 @@ class Patient(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+        self._begun = 0
 
     def _drop(self) -> None:
         self._late = None
         self.transport.abort()
+
+
+def _without_query(record: logging.LogRecord) -> bool:
+    """A key that somebody put into a URL by mistake is not to be kept."""
+    if isinstance(record.args, tuple) and len(record.args) == 5:
+        client, method, path, *rest = record.args
+        record.args = (client, method, str(path).partition("?")[0], *rest)
+    return True
 
 
 def _orphaned(alive: int) -> None:

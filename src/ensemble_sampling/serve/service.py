@@ -26,6 +26,7 @@ class Spec(NamedTuple):
     agent: Any = None
     actions: list[Any] | None = None
     floor: float | None = None
+    hasher: Any = None
 
 
 class Agents(NamedTuple):
@@ -36,13 +37,16 @@ class Agents(NamedTuple):
 
 
 def read_agents(path: str | os.PathLike[str] | None) -> Agents:
-    """AGENTS = {name: agent, or {"agent": ..., "actions": ..., "floor": ...}} and CANDIDATES =
-    {name: agent} of a Python file; one of them will do."""
+    """AGENTS = {name: agent, or {"agent": ..., "actions": ..., "floor": ..., "hasher": ...}} and
+    CANDIDATES = {name: agent} of a Python file; one of them will do."""
     if path is None:
         return Agents({}, {})
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path} with agents")
-    found = runpy.run_path(str(path))
+    try:
+        found = runpy.run_path(str(path))
+    except Exception as error:
+        raise ValueError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
     if "AGENTS" not in found and "CANDIDATES" not in found:
         raise ValueError(f"{path} must define AGENTS = {{name: agent}} or CANDIDATES; has neither")
     for what in ("AGENTS", "CANDIDATES"):
@@ -61,6 +65,18 @@ def _spec(name: str, given: Any) -> Spec:
             f"AGENTS[{name!r}] may have {', '.join(Spec._fields)}; got {sorted(unknown)}"
         )
     return Spec(**given)
+
+
+def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Place:
+    """Where it is, if what is asked for can be."""
+    if role not in ROLES:
+        raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+    found = Place.of(place)
+    if found.folder is not None and found.folder.exists() and not found.folder.is_dir():
+        raise ValueError(f"expected a folder or a URL postgresql://..., and {place} is a file")
+    for name in bandits:
+        found.where(name)  # says what is wrong with it
+    return found
 
 
 class Service:
@@ -85,9 +101,7 @@ class Service:
         local: bool = True,
         processes: int = 1,
     ):
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
-        self.place = Place.of(place)
+        self.place = checked(place, bandits, role)
         self.role, self.local = role, local
         self.limits = limits or Limits()
         self.ring = Ring(Keys(self.place))
@@ -197,6 +211,7 @@ class Service:
             declared.agent,
             declared.actions if actions is None else actions,
             declared.floor if floor is None else floor,
+            declared.hasher,
         )
         await self._open(name, spec)
         return True
@@ -223,6 +238,7 @@ class Service:
             spec.agent,
             actions=spec.actions,
             floor=spec.floor,
+            hasher=spec.hasher,
             candidates=self.agents.candidates,
             learns=self.role != "decide",
         )

@@ -136,18 +136,20 @@ def memory() -> int:
     return stats.get("bytes_limit", 2**33) * jax.local_device_count()
 
 
+IN_CACHE = 2**25
+"""Bytes that a call's realizations may take on a CPU, where those that stay in cache run faster."""
+
+
 def chunk_size(
     agent: Agent,
     environment: Environment,
     periods: int,
     realizations: int,
     own: int = 0,
-    on_cpu: int = 2**28,
 ) -> int:
     """Realizations per call: as many as memory and an even split allow.
 
     own: bytes of settings that a realization does not share with the others.
-    on_cpu: bytes that the realizations of a call may take there.
     """
     if fact(agent, "host"):
         return 1
@@ -159,7 +161,7 @@ def chunk_size(
             f"memory, and there are {room / 2**30:.3g}"
         )
     if jax.default_backend() == "cpu":
-        room, most = on_cpu, 256  # more per call is no faster, and shows less progress
+        room, most = IN_CACHE, 256  # more per call is no faster, and shows less progress
     else:
         room, most = 0.4 * room, 2**16
     size = int(min(most, max(1, room // each)))

@@ -2,13 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,20 +15,12 @@ from ..agents import as_agent
 from ..config import describe, settings
 from ..core import Agent, Environment, Posterior, fact
 from .checkpoint import Checkpoint
-from .execution import (
-    Point,
-    Runner,
-    check_parts,
-    chunk_size,
-    compiled,
-    completed,
-    device_turn,
-    eager,
-    threads_at_a_time,
-)
+from .engines import Engine, as_engine
+from .execution import Point, check_parts, chunk_size
 from .loop import Measure
 from .progress import Progress, reported
-from .results import Moments, Result, Window, averages
+from .results import Moments, Result
+from .work import Part, Work
 
 
 def simulate(
@@ -47,6 +37,7 @@ def simulate(
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
+    engine: Engine | None = None,
 ) -> Result:
     """Regret per period of `agent` in `environment`, over many independent realizations.
 
@@ -67,9 +58,11 @@ def simulate(
         where it stopped and gives the same numbers.
     progress: a bar on the terminal (the default where there is one), or a function told
         (done, total).
+    engine: where chunks run: `es.Local()`, this machine and the default, or `es.Ray(address)`, a
+        cluster; the numbers are the same.
     """
     began = time.perf_counter()
-    agent = as_agent(agent)
+    agent, engine = as_agent(agent), as_engine(engine)
     label = fact(agent, "label")
     run = {
         "agent": agent,
@@ -86,7 +79,7 @@ def simulate(
     size = None if chunk is None else min(checks.size("chunk", chunk), realizations)
     chunks = Chunks.of([(agent, environment)], run, size, checkpoint)
     with reported(progress, label) as report:
-        parts = run_all([chunks], report)
+        parts = run_all([chunks], report, engine)
     (found,) = chunks.found(parts[0])
     return Result(
         label=label,
@@ -152,16 +145,9 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunks:
-    """Realizations of points that share a program, in pieces of `size`: run, checked, reduced and
-    saved one by one. A chunk may end one point and begin the next."""
+    """Work and where its finished chunks are saved."""
 
-    environment: str
-    points: int
-    realizations: int
-    seed: int
-    kept: Callable[[np.ndarray], np.ndarray] | None
-    size: int
-    run: Runner
+    work: Work
     store: Checkpoint | None
 
     @classmethod
@@ -173,7 +159,6 @@ class Chunks:
         checkpoint: str | os.PathLike[str] | None,
     ) -> "Chunks":
         """run: what decides the numbers; all of it is described in the checkpoint."""
-        agent, environment = points[0]
         store = None
         if checkpoint is not None:
             described = {**describe(run), "precision": str(jnp.result_type(float))}
@@ -181,85 +166,39 @@ class Chunks:
         size = (store and store.chunk) or size
         if size is None:
             lanes = len(points) * run["realizations"]
-            size = chunk_size(agent, environment, run["periods"], lanes)
+            size = chunk_size(*points[0], run["periods"], lanes)
         if store is not None:
             store.begin(size)
-        runner = eager if fact(agent, "host") else compiled
         mode = (run["periods"], run["coupled"], run["expected"], run["measure"])
-        return cls(
-            type(environment).__name__,
-            len(points),
-            run["realizations"],
-            run["seed"],
-            _keeper(run["keep"], run.get("windows")),
-            size,
-            runner(points, run["realizations"], run["seed"], size, mode),
-            store,
-        )
+        which = run["realizations"], run["seed"], size
+        return cls(Work(tuple(points), *which, mode, run["keep"], run.get("windows")), store)
 
-    @property
-    def lanes(self) -> int:
-        return self.points * self.realizations
-
-    def __len__(self) -> int:
-        return -(-self.lanes // self.size)
-
-    def pieces(self, number: int) -> list[tuple[int, int, int]]:
-        """(point, first lane, last lane + 1) of each point that a chunk has realizations of."""
-        first, last = number * self.size, min((number + 1) * self.size, self.lanes)
-        each = self.realizations
-        points = range(first // each, (last - 1) // each + 1)
-        return [(p, max(first, p * each), min(last, (p + 1) * each)) for p in points]
-
-    def __call__(self, number: int) -> dict[str, Any]:
-        """Run a chunk: count, mean and sums of squared deviations, and what is to be kept."""
-        pieces = self.pieces(number)
-        first, last = pieces[0][1], pieces[-1][2]
-        with device_turn():
-            regret, tally = jax.tree.map(np.asarray, self.run(first))
-        regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
-        bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
-        if bad.any():
-            raise ValueError(
-                f"{self.environment} gave an outcome or mean reward that is not finite in "
-                f"realization {(first + int(np.argmax(bad))) % self.realizations} of seed "
-                f"{self.seed}"
-            )
-        spans = [slice(a - first, b - first) for _, a, b in pieces]
-        moments = [Moments.of(regret[span]) for span in spans]
-        part = {
-            "count": np.array([m.count for m in moments]),
-            "mean": np.stack([m.mean for m in moments]),
-            "m2": np.stack([m.m2 for m in moments]),
-            "sums_m2": np.stack([Moments.of(regret[span], summed=True).m2 for span in spans]),
-            "diverged": np.array([int(tally["diverged"][span].sum()) for span in spans]),
-        }
-        if self.kept is not None:
-            part["regret"] = self.kept(regret)
+    def save(self, number: int, part: Part) -> None:
         if self.store is not None:
             self.store.save(number, part)
-        return part
 
-    def saved(self) -> dict[int, dict[str, Any]]:
+    def saved(self) -> dict[int, Part]:
         """The chunks that an earlier run finished."""
         if self.store is None:
             return {}
-        found = {number: self.store.load(number) for number in range(len(self))}
+        found = {number: self.store.load(number) for number in range(len(self.work))}
         return {number: part for number, part in found.items() if part is not None}
 
-    def found(self, parts: Sequence[dict[str, Any]]) -> list[Found]:
+    def found(self, parts: Sequence[Part]) -> list[Found]:
         """What all chunks together say of each point."""
-        moments, sums = ([[] for _ in range(self.points)] for _ in range(2))
-        diverged, kept = [0] * self.points, None
+        work = self.work
+        count = len(work.points)
+        moments, sums = ([[] for _ in range(count)] for _ in range(2))
+        diverged, kept = [0] * count, None
         for number, part in enumerate(parts):
-            for i, (point, _, _) in enumerate(self.pieces(number)):
-                count, mean = int(part["count"][i]), part["mean"][i]
-                moments[point].append(Moments(count, mean, part["m2"][i]))
-                sums[point].append(Moments(count, np.cumsum(mean, axis=0), part["sums_m2"][i]))
+            for i, (point, _, _) in enumerate(work.pieces(number)):
+                had, mean = int(part["count"][i]), part["mean"][i]
+                moments[point].append(Moments(had, mean, part["m2"][i]))
+                sums[point].append(Moments(had, np.cumsum(mean, axis=0), part["sums_m2"][i]))
                 diverged[point] += int(part["diverged"][i])
-        if self.kept is not None:
+        if "regret" in parts[0]:
             regret = np.concatenate([part["regret"] for part in parts])
-            kept = regret.reshape(self.points, self.realizations, *regret.shape[1:])
+            kept = regret.reshape(count, work.realizations, *regret.shape[1:])
         return [
             Found(
                 Moments.merged(moments[point]),
@@ -267,37 +206,23 @@ class Chunks:
                 diverged[point],
                 None if kept is None else kept[point],
             )
-            for point in range(self.points)
+            for point in range(count)
         ]
 
 
-def _keeper(
-    keep: bool | list[int], windows: Sequence[Window] | None
-) -> Callable[[np.ndarray], np.ndarray] | None:
-    """What is kept of every realization: averages over windows, all periods, some, or nothing."""
-    if windows is not None:
-        return partial(averages, windows=windows)
-    if isinstance(keep, bool):
-        return (lambda regret: regret) if keep else None
-    return lambda regret: regret[:, keep]
-
-
-def run_all(groups: Sequence[Chunks], report: Progress) -> list[list[dict[str, Any]]]:
+def run_all(groups: Sequence[Chunks], report: Progress, engine: Engine) -> list[list[Part]]:
     """Every chunk of every group in order, telling how many realizations are done in all."""
     parts = [chunks.saved() for chunks in groups]
-    total = sum(chunks.lanes for chunks in groups)
+    works = [chunks.work for chunks in groups]
+    total = sum(work.lanes for work in works)
     done = sum(int(part["count"].sum()) for group in parts for part in group.values())
     report(done, total)
     missing = [
-        (g, n) for g, have in enumerate(parts) for n in range(len(groups[g])) if n not in have
+        (g, n) for g, have in enumerate(parts) for n in range(len(works[g])) if n not in have
     ]
-
-    def work(item: tuple[int, int]) -> dict[str, Any]:
-        group, number = item
-        return groups[group](number)
-
-    with closing(completed(work, missing, threads_at_a_time())) as finished:
+    with closing(engine.run(works, missing)) as finished:
         for (group, number), part in finished:
+            groups[group].save(number, part)
             parts[group][number] = part
             done += int(part["count"].sum())
             report(done, total)

@@ -15,6 +15,7 @@ from ..agents import as_agent
 from ..config import told_apart
 from ..core import Agent, Environment, fact
 from .checkpoint import as_folder
+from .engines import Engine, as_engine
 from .execution import Outline, Point, Stack, check_parts, chunk_size, outline
 from .progress import Progress, reported
 from .results import Result, Window, checked_window, last_tenth
@@ -39,6 +40,7 @@ def sweep(
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
+    engine: Engine | None = None,
 ) -> Sweep:
     """Regret of an agent in an environment at every point of a grid or list of settings.
 
@@ -53,9 +55,9 @@ def sweep(
         regret of every realization and period is kept, and windows can be chosen afterwards; given
         here, only their averages are kept, which takes little memory.
     checkpoint: a folder; a sweep that was interrupted goes on where it stopped.
-    coupled, expected, chunk, progress: as for `simulate`
+    coupled, expected, chunk, progress, engine: as for `simulate`
     """
-    began = time.perf_counter()
+    began, engine = time.perf_counter(), as_engine(engine)
     each = _alike(points_of(settings))
     _check_names(agent, environment, each[0])
     points = [_point(agent, environment, setting) for setting in each]
@@ -86,7 +88,7 @@ def sweep(
         for number, group in enumerate(groups)
     ]
     with reported(progress, f"{len(points)} points") as report:
-        parts = run_all(all_chunks, report)
+        parts = run_all(all_chunks, report, engine)
     found: dict[int, Found] = {}
     for group, chunks, done in zip(groups, all_chunks, parts, strict=True):
         found |= dict(zip(group, chunks.found(done), strict=True))
@@ -221,14 +223,10 @@ def _grouped(points: Sequence[Point]) -> list[list[int]]:
     return list(groups.values())
 
 
-IN_CACHE = 2**25
-"""Bytes that a call's realizations may take on a CPU, where those that stay in cache run faster."""
-
-
 def chunk_of(points: Sequence[Point], periods: int, realizations: int) -> int:
     """Realizations per call of points that share a program."""
     own, lanes = Stack.of(points).bytes, len(points) * realizations
-    return chunk_size(*points[0], periods, lanes, own, IN_CACHE)
+    return chunk_size(*points[0], periods, lanes, own)
 
 
 def _chunks(

@@ -1,0 +1,68 @@
+"""Where chunks of realizations run: on this machine, or wherever an engine takes them."""
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+
+from .execution import completed, threads_at_a_time
+from .work import Part, Work
+
+Chunk = tuple[int, int]
+"""Which work, and the number of the chunk in it."""
+
+
+class Engine(Protocol):
+    """Runs chunks: `simulate`, `sweep` and `run` say which are missing, and merge and save what
+    comes back, in whatever order it comes.
+
+    A chunk is a pure function of its work and number: `works[i].ready()` compiles it, and gives the
+    function. An engine may run a chunk anywhere, and again where it was lost; on the same kind of
+    device with the same versions its numbers are the same to the last bit. A work is a frozen
+    dataclass of agents, environments and numbers; how it gets to another machine is the engine's
+    own business, and nothing of it is kept in a file.
+    """
+
+    @property
+    def jobs(self) -> int:
+        """How many simulations of a study keep it busy, side by side."""
+        ...
+
+    def run(
+        self, works: Sequence[Work], chunks: Sequence[Chunk]
+    ) -> Generator[tuple[Chunk, Part], None, None]:
+        """Each of the chunks with what it gave, as they come. Closed early (an interrupt, or a
+        chunk that failed), it gives up what is still on its way."""
+        ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine: all of its accelerators together, or its cores side by side."""
+
+    @property
+    def jobs(self) -> int:
+        return 2 if jax.default_backend() == "cpu" else max(4, os.cpu_count() or 4)
+
+    def run(
+        self, works: Sequence[Work], chunks: Sequence[Chunk]
+    ) -> Generator[tuple[Chunk, Part], None, None]:
+        ready = {at: works[at].ready() for at in dict.fromkeys(at for at, _ in chunks)}
+
+        def work(chunk: Chunk) -> Part:
+            at, number = chunk
+            return ready[at](number)
+
+        with closing(completed(work, chunks, threads_at_a_time())) as finished:
+            yield from finished
+
+
+def as_engine(engine: Any) -> Engine:
+    if engine is None:
+        return Local()
+    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
+        raise TypeError(f"engine must be es.Local(), es.Ray() or one of your own, got {engine!r}")
+    return engine

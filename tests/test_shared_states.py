@@ -1,0 +1,333 @@
+"""What processes of a service know: never less than before, and how far behind they are."""
+
+import jax
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.decide import keeper as keepers
+from ensemble_sampling.decide.asked import Ask, Refused, Settings
+from ensemble_sampling.decide.keeper import Keeper
+from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.decide.transfer import export_history
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
+RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
+ROWS = np.random.default_rng(0).normal(size=(3, 2)).tolist()
+WORDS = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Makes processes of one service, as far as a test needs them: a front and its keeper."""
+    made = []
+
+    def make(agent=AGENT, place="shop", **options):
+        front = Shared(tmp_path / place, agent, **options)
+        keeper = Keeper(front, tmp_path / place)
+        keeper.holder = f"process {len(made)}"
+        made.append((front, keeper))
+        return front, keeper
+
+    yield make
+    for front, keeper in made:
+        keeper.close()
+        front.close()
+
+
+def decide(front, *asks):
+    (answer,), _ = front.work([asks], [])
+    if isinstance(answer, Refused):
+        raise answer
+    return answer
+
+
+def tell(front, *pairs):
+    _, (answer,) = front.work([], [[(*pair, None) for pair in pairs]])
+    if isinstance(answer, Refused):
+        raise answer
+    return answer
+
+
+def learned(front, count=5):
+    made = decide(front, *[Ask(ROWS)] * count)
+    tell(front, *((one.id, float(n)) for n, one in enumerate(made)))
+    return made
+
+
+def step(*keepers):
+    for keeper in keepers:
+        keeper._due = keeper._renew = 0.0
+        keeper.step()
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def replayed(front, agent=AGENT):
+    return es.Bandit(agent)._mind.sync(front._ledger)
+
+
+def test_a_changed_configuration_costs_nobody_what_it_knows(opened):
+    one, learner = opened(candidates={"rival": RIVAL})
+    two, follower = opened(candidates={"rival": RIVAL})
+    learned(one)
+    step(learner, follower, learner, follower)
+    one.shadow("rival")
+    assert one.mind().taught.outcomes == 5
+    decide(two, Ask(ROWS))  # hears of it
+    assert two.mind().taught.outcomes == 5
+    step(follower)
+    assert two.mind().taught.outcomes == 5
+    third, another = opened(candidates={"rival": RIVAL})
+    step(another)  # from what was published long ago
+    assert third.mind().taught.outcomes == 5
+
+
+def test_who_was_promoted_is_followed_without_a_new_outcome(opened):
+    one, learner = opened(candidates={"rival": RIVAL})
+    two, follower = opened(candidates={"rival": RIVAL})
+    learned(one)
+    step(learner, follower, learner, follower)
+    one.shadow("rival")
+    one.promote("rival")  # before it was learned, let alone published
+    with pytest.warns(UserWarning, match="another agent's"):
+        step(learner, follower)
+    for front in (one, two):
+        assert front.named == "rival"
+        assert equal(front.mind().taught.state, replayed(one, RIVAL))
+
+
+def test_what_is_learned_anew_takes_over_when_it_knows_as_much(opened, monkeypatch):
+    monkeypatch.setattr(keepers, "STEP", 4)
+    one, learner = opened()
+    two, follower = opened()
+    made = learned(one, 21)
+    for _ in range(8):
+        step(learner, follower)
+    assert one.mind().taught.known == two.mind().taught.known == (21, 0)
+    before = jax.tree.map(np.array, two.mind().taught.state)
+    one.correct(made[0].id, 9.0)
+    steps = 0
+    while one.mind().taught.known != (21, 1):
+        step(learner, follower)
+        steps += 1
+        assert one.mind().taught.outcomes == two.mind().taught.outcomes == 21
+        if one.mind().taught.revisions == 0:
+            assert learner.behind > 0.0
+            assert equal(two.mind().taught.state, before)
+    assert steps == 6
+    step(learner, follower)
+    assert (learner.behind, follower.behind, follower.known) == (0.0, 0.0, 21)
+    assert equal(two.mind().taught.state, replayed(one))
+
+
+def test_behind_is_the_age_of_what_is_not_known(opened, monkeypatch):
+    one, learner = opened()
+    _, follower = opened()
+    step(learner, follower)
+    made = learned(one, 3)
+    step(follower)
+    times = one._ledger.ask_all("SELECT time FROM outcomes ORDER BY sequence")
+    monkeypatch.setattr(keepers.time, "time", lambda: times[0][0] + 7.0)
+    follower._measure()
+    assert follower.behind == pytest.approx(7.0, abs=1e-3)
+    assert (follower.decisions, follower.outcomes, follower.known) == (3, 3, 0)
+    monkeypatch.undo()
+    step(learner, follower)
+    assert (follower.behind, follower.known) == (0.0, 3)
+    one.correct(made[0].id, 4.0)
+    ((at,),) = one._ledger.ask_all("SELECT time FROM revisions")
+    monkeypatch.setattr(keepers.time, "time", lambda: at + 2.0)
+    follower._measure()
+    assert follower.behind == pytest.approx(2.0, abs=1e-3)
+
+
+def test_shadows_are_saved_too_where_nobody_follows(opened, monkeypatch):
+    monkeypatch.setattr(keepers, "SAVE", 3)
+    one, learner = opened(candidates={"rival": RIVAL})
+    decide(one, Ask(ROWS))
+    one.shadow("rival")
+    learned(one)
+    step(learner)
+    assert one._ledger.stored("state.safetensors") is not None
+    assert one._ledger.stored("shadow-0.safetensors") is not None
+
+
+def test_a_shadow_of_another_configuration_sleeps(opened):
+    one, _ = opened(candidates={"rival": RIVAL})
+    decide(one, Ask(ROWS))
+    one.shadow("rival")
+    with pytest.warns(UserWarning, match="'rival' sleeps: it was begun with another"):
+        two, _ = opened(candidates={"rival": AGENT})
+    decide(two, Ask(ROWS))
+    assert two.mind("rival") is None
+    assert list(one._ledger.opinions(0)) == []
+    decide(one, Ask(ROWS))
+    assert len(list(one._ledger.opinions(0))) == 1
+
+
+def test_what_another_process_settled_is_known_to_who_only_tells(opened):
+    one, _ = opened(None)
+    two, keeper = opened(None)
+    three, _ = opened(None)
+    assert three.expire(1e12, 0.0) == 0  # nothing was decided
+    first, second, _ = decide(one, *[Ask(ROWS)] * 3)
+    assert tell(two, (first.id, 1.0)) == [True]
+    assert three.add(second.id, 1.0)
+    assert three.expire(1e12, 0.0) == 1
+    step(keeper)
+    assert two.mind().taught.outcomes == 3
+    assert equal(two.mind().taught.state, replayed(one, None))
+
+
+def test_a_first_decision_that_is_not_recorded_settles_nothing(opened, monkeypatch):
+    one, _ = opened(None)
+
+    def full(before):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one._ledger, "_commit", full)
+        with pytest.raises(OSError, match="full"):
+            one.work([[Ask(ROWS)]], [])
+    decide(one, Ask([[1.0, 2.0, 3.0]]))
+    assert (one.mind().width, one._ledger.decisions) == (3, 1)
+
+
+def test_first_decisions_are_not_made_twice_when_others_change_something(opened, monkeypatch):
+    one, _ = opened(None)
+    two, _ = opened(None)
+    drafted = one._drafted
+
+    def meanwhile(groups):
+        monkeypatch.undo()
+        two.configure(Settings(mode="apprentice"))
+        return drafted(groups)
+
+    monkeypatch.setattr(one, "_drafted", meanwhile)
+    answers, _ = one.work([[Ask(ROWS)], [Ask(ROWS)]], [])
+    assert [len(made) for made in answers] == [1, 1]
+    assert one._ledger.decisions == 2
+    assert answers[1][0].probabilities.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_ids_with_slashes_mean_one_event_each(opened):
+    one, _ = opened()
+    asks = [("a", ""), ("a", "b"), ("a/b", "c"), ("a/", "")]
+    made = decide(one, *(Ask(ROWS, event=event, slot=slot) for event, slot in asks))
+    flags = tell(one, ("a", 1.0), ("a/b", 2.0), ("a/b/c", 3.0), ("a/", 4.0))
+    assert flags == [True] * 4
+    assert one._ledger.table()["outcome"] == [1.0, 2.0, 3.0, 4.0]
+    assert len({one.id for one in made}) == 4
+    with pytest.raises(Refused, match="no decision 'c/'"):
+        tell(one, ("c/", 1.0))
+
+
+@pytest.mark.parametrize("offer", [ROWS, WORDS])
+def test_a_new_bandit_takes_in_what_another_learned_and_hands_it_on(opened, offer):
+    one, learner = opened(None)
+    made = decide(one, *[Ask(offer)] * 3)
+    tell(one, *((one.id, float(n)) for n, one in enumerate(made)))
+    step(learner)
+    two, keeper = opened(None, "new")
+    assert two.take_in(export_history(one._ledger)) == 3
+    step(keeper)
+    assert two.mind().taught.outcomes == 3
+    # As are the numbers of decisions, by which noise is drawn.
+    assert equal(two.mind().taught.state, one.mind().taught.state)
+    assert two.mind().offers.hasher == one.mind().offers.hasher
+    third, _ = opened(None, "third")
+    assert third.take_in(export_history(two._ledger)) == 3
+    assert third._ledger.table()["probability"] == two._ledger.table()["probability"]
+    assert decide(third, Ask(offer))[0].index in range(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda about: about["chosen"].__setitem__(0, -1), "index of an action"),
+        (lambda about: about["chances"].__setitem__(0, 0.0), "a chance"),
+        (lambda about: about["outcomes"].__setitem__(0, float("nan")), "outcome"),
+        (lambda about: about["outcomes"].pop(), "3 rows"),
+        (lambda about: about.pop("width"), "no exported history"),
+        (lambda about: about["agent"].__setitem__("normalise", False), "differ in normalise"),
+    ],
+)
+def test_what_could_not_be_learned_is_not_taken_in(opened, change, says, monkeypatch):
+    one, _ = opened()
+    learned(one, 3)
+    content, sealed = export_history(one._ledger), {}
+
+    def dumps(about):
+        change(about)
+        return text(about)
+
+    from ensemble_sampling.decide import transfer
+
+    text = transfer.json.dumps
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer.json, "dumps", lambda about: dumps(about) if "kind" in about else "")
+        sealed = export_history(one._ledger)
+    assert sealed != content
+    two, _ = opened(place="new")
+    with pytest.raises(Refused, match=says):
+        two.take_in(sealed)
+    assert two._ledger.decisions == 0
+    assert two.take_in(content) == 3
+
+
+def test_a_shadow_says_what_that_of_a_bandit_would(opened):
+    one, learner = opened(candidates={"rival": RIVAL})
+    learned(one)
+    one.shadow("rival")
+    one.configure(Settings(floor=0.2))
+    step(learner)
+    rows = np.array(ROWS, np.float32)
+    mask = np.array([True, False, True])
+    (made,) = decide(one, Ask(ROWS, available=mask.tolist()))
+    mind = es.Bandit(RIVAL)._mind
+    shares = mind.pick(0, rows, mask, mind.sync(one._ledger))[1]
+    (said,) = one._ledger.opinions(0)
+    assert said.probability == pytest.approx(shares[made.index], abs=1e-6)
+    assert (said.decision, said.propensity) == (5, pytest.approx(made.probability))
+    assert mask[said.chosen]
+    assert made.probability >= 0.1
+
+
+def test_offers_that_are_refused_leave_no_names_of_columns(opened):
+    one, _ = opened()
+    decide(one, Ask(ROWS))
+    answers, _ = one.work([[Ask(ROWS), Ask([[1.0]])], [Ask(ROWS)]], [])
+    assert isinstance(answers[0], Refused)
+    assert len(answers[1]) == 1
+    assert one._ledger.decisions == 2
+
+
+def test_two_shares_left_to_chance_are_one(opened):
+    one, _ = opened(floor=0.5)
+    one.configure(Settings(floor=0.5))
+    assert one.floor == 0.75
+    shares = decide(one, Ask(ROWS))[0].probabilities
+    assert shares.min() >= 0.75 / 3 - 1e-6
+
+
+def test_nobody_takes_over_what_is_older_or_another_agent_s(opened):
+    one, learner = opened(candidates={"rival": RIVAL})
+    two, follower = opened(candidates={"rival": RIVAL})
+    step(learner, follower)
+    learned(one)
+    step(learner, follower)
+    older = one._ledger.stored("state.safetensors")
+    learned(one)
+    step(learner, follower)
+    one._ledger.store("state.safetensors", older)  # as one does who learned until just now
+    step(follower)
+    assert two.mind().taught.outcomes == 10
+    one.shadow("rival")
+    one.promote("rival")
+    learned(one)
+    assert not learner._hand_on(None, learner._mind)  # which has not heard of it
+    assert one.mind().taught.outcomes == 0
+    decide(one, Ask(ROWS))
