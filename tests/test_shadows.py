@@ -118,7 +118,7 @@ def test_promote_is_a_migration(tmp_path):
         state = bandit.state
         assert [shadow.name for shadow in bandit.summary().shadows] == ["chance"]
         assert len(bandit.opinions("chance")["id"]) == 20
-        with pytest.raises(ValueError, match="no shadow 'next'"):
+        with pytest.raises(ValueError, match="'next' was promoted or dismissed"):
             bandit.promote("next")
     with pytest.warns(UserWarning, match="is a copy"):
         migrated = es.Bandit.migrate(tmp_path / "copy", OTHER)

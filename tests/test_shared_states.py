@@ -331,3 +331,13 @@ def test_nobody_takes_over_what_is_older_or_another_agent_s(opened):
     assert not learner._hand_on(None, learner._mind)  # which has not heard of it
     assert one.mind().taught.outcomes == 0
     decide(one, Ask(ROWS))
+
+
+def test_a_state_is_published_where_somebody_follows(opened):
+    one, learner = opened()
+    learned(one)
+    step(learner, learner)
+    assert one._ledger.stored("state.safetensors") is None
+    two, follower = opened()
+    step(follower, learner, follower)
+    assert two.mind().taught.outcomes == 5

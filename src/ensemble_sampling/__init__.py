@@ -78,6 +78,8 @@ if TYPE_CHECKING:
     from .rewards import Reward
     from .rules import UCB, SquareCB, SquareRoot
     from .simulate import Result, Sweep, load_result, plot, simulate, sweep
+    from .simulate.cluster import Ray
+    from .simulate.engines import Engine, Local
     from .study import diagnostics, theory
     from .study.planning import Plan, plan
     from .study.sizing import EnsembleSize, smallest_ensemble
@@ -131,6 +133,8 @@ _NAMES = {  # where each is; what `TYPE_CHECKING` says, see tests/test_names.py
     "rewards": "Reward",
     "rules": "SquareCB SquareRoot UCB",
     "simulate": "Result Sweep load_result plot simulate sweep",
+    "simulate.cluster": "Ray",
+    "simulate.engines": "Engine Local",
     "study": "diagnostics theory",
     "study.planning": "Plan plan",
     "study.sizing": "EnsembleSize smallest_ensemble",
@@ -185,6 +189,7 @@ __all__ = [
     "CrossEntropy",
     "Decision",
     "Dropout",
+    "Engine",
     "Ensemble",
     "EnsemblePlus",
     "EnsembleSampling",
@@ -209,6 +214,7 @@ __all__ = [
     "Learner",
     "Linear",
     "LinearBandit",
+    "Local",
     "Log",
     "Logged",
     "LogisticBandit",
@@ -228,6 +234,7 @@ __all__ = [
     "RandomFeatures",
     "RandomWalkArms",
     "RandomisedPrior",
+    "Ray",
     "Reservoir",
     "Result",
     "Reward",

@@ -30,6 +30,32 @@ class Own(StrEnum):
     laptop = "laptop"
 
 
+class Where(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+OnEngine = Annotated[
+    Where, typer.Option("--engine", help="This machine, or a Ray cluster (extra 'ray').")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of the Ray cluster, by default the one on this machine."),
+]
+
+
+def _engine(where: Where, address: str | None) -> Any:
+    from .simulate.cluster import Ray
+    from .simulate.engines import Local
+
+    if where is Where.ray:
+        with _extra("ray"):
+            return Ray(address)
+    if address is not None:
+        raise ValueError("--address is of a Ray cluster: add --engine ray")
+    return Local()
+
+
 _SCALES = {Scale.laptop: "laptop", Scale.paper: "full"}
 
 
@@ -79,6 +105,8 @@ def reproduce(
     report: Annotated[
         bool, typer.Option(help="Draw figures and write the report, or only save the results.")
     ] = True,
+    engine: OnEngine = Where.local,
+    address: Address = None,
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
     from .experiments import report as reporting
@@ -89,9 +117,8 @@ def reproduce(
     count: Any = _SCALES[scale] if realizations is None else realizations
     finished: Any = (lambda panel: reporting.draw(STUDY, out, panel)) if report else lambda _: None
     with _told():
-        running.compute(
-            STUDY, panels or (), count, seed, out, force=force, say=_warn, finished=finished
-        )
+        asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
+        running.compute(STUDY, panels or (), count, seed, out, **asked, finished=finished)
         written = reporting.build(STUDY, out, _warn) if report else out
     typer.echo(f"{written} after {time.perf_counter() - began:.0f} s")
 
@@ -117,6 +144,8 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Run panels again whose results are there.")
     ] = False,
+    engine: OnEngine = Where.local,
+    address: Address = None,
 ) -> None:
     """Run a study of your own: results, figures and a report with claims."""
     from .experiments import own, running
@@ -126,8 +155,9 @@ def run(
     count: Any = scale.value if realizations is None else realizations
     with _told():
         study = own.from_file(file)
+        asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
         with own.named(file):
-            page = running.run(study, panels or (), count, seed, folder, force=force, say=_warn)
+            page = running.run(study, panels or (), count, seed, folder, **asked)
     typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
 

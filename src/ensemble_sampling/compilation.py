@@ -29,10 +29,10 @@ def folder(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Pat
         base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
         base = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "ensemble-sampling" / f"jax-{jax.__version__}-{_processor()}"
+    return base / "ensemble-sampling" / f"jax-{jax.__version__}-{processor()}"
 
 
-def _processor() -> str:
+def processor() -> str:
     """What programs for it may use: two machines may share a home."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -13,6 +13,7 @@ from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment
 from ..simulate import Progress, mean_and_error, numbers, simulate
+from ..simulate.engines import Engine
 from ..simulate.execution import check_parts
 from ..simulate.results import last_tenth
 from ..study import styles
@@ -107,8 +108,8 @@ class Experiment:
                 {"label": label, "agent": describe(agent)},
                 (jax.tree.structure((agent, self.environment)), self.periods, realizations),
                 effort * size,
-                lambda checkpoint, progress: self._run(
-                    agent, realizations, seed, checkpoint, progress
+                lambda checkpoint, progress, engine: self._run(
+                    agent, realizations, seed, checkpoint, progress, engine
                 ),
                 lambda: check_parts(agent, self.environment),
             )
@@ -116,7 +117,13 @@ class Experiment:
         return list(map(job, self.agents, self.labels, sizes))
 
     def _run(
-        self, agent: Agent, realizations: int, seed: int, checkpoint: Path, progress: Progress
+        self,
+        agent: Agent,
+        realizations: int,
+        seed: int,
+        checkpoint: Path,
+        progress: Progress,
+        engine: Engine,
     ) -> dict[str, Any]:
         result = simulate(
             agent,
@@ -128,6 +135,7 @@ class Experiment:
             chunk=_chunk(realizations),
             checkpoint=checkpoint,
             progress=progress,
+            engine=engine,
         )
         assert result.regret is not None
         averages = [result.regret[:, a:b].mean(axis=1, dtype=np.float64) for a, b in self.windows]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .. import checks
 from ..simulate import Progress
+from ..simulate.engines import Engine
 from ..simulate.results import Window
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ Results = Mapping[str, Data]
 class Job:
     """One curve or one point of a panel: the piece of work that is saved by itself.
 
-    `item` is what the entry in the results says about itself, to which `run` adds the numbers.
+    `item` is what the entry in the results says about itself, to which `run` adds the numbers, given
+    a folder for checkpoints, whom to tell of progress, and where simulations run.
     Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it takes,
     which only the order and the time left are made from. `check` fails, with a word on why, where
     the parts do not fit.
@@ -40,7 +42,7 @@ class Job:
     item: dict[str, Any]
     programs: Hashable
     effort: float
-    run: Callable[[Path, Progress], dict[str, Any]]
+    run: Callable[[Path, Progress, Engine], dict[str, Any]]
     check: Callable[[], Any] = lambda: None
 
 

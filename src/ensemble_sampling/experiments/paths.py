@@ -10,6 +10,7 @@ from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
 from ..simulate import Progress, numbers
+from ..simulate.engines import Engine
 from ..study import styles
 from ..study.diagnostics import trajectory
 from ..study.sizing import CONFIDENT
@@ -48,15 +49,21 @@ class Paths:
                 {"members": members},
                 ("paths", self.name, members),
                 self.effort * realizations / len(self.members),
-                lambda checkpoint, progress: self._run(
-                    members, realizations, seed, checkpoint, progress
+                lambda checkpoint, progress, engine: self._run(
+                    members, realizations, seed, checkpoint, progress, engine
                 ),
             )
 
         return [job(members) for members in self.members]
 
     def _run(
-        self, members: int, realizations: int, seed: int, checkpoint: Path, progress: Progress
+        self,
+        members: int,
+        realizations: int,
+        seed: int,
+        checkpoint: Path,
+        progress: Progress,
+        engine: Engine,
     ) -> dict[str, Any]:
         path = trajectory(
             Ensemble(self.learner, members),
@@ -66,6 +73,7 @@ class Paths:
             seed,
             checkpoint=checkpoint,
             progress=progress,
+            engine=engine,
         )
         names = ("kl", "kl_stderr", "tv", "tv_stderr", "distinct")
         found = {name: numbers(getattr(path, name)) for name in names}

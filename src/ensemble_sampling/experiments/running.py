@@ -9,18 +9,19 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
 import jax
 
-from .. import __version__, checks
+from .. import checks
 from ..config import differences, fingerprint
 from ..files import Damaged, read_json, write_json
 from ..simulate import Progress
 from ..simulate.checkpoint import as_folder
+from ..simulate.cluster import versions
+from ..simulate.engines import Engine, as_engine
 from ..simulate.execution import completed
 from ..simulate.progress import bars
 from . import report
@@ -56,10 +57,13 @@ def run(
     force: bool = False,
     progress: bool | None = None,
     say: Say = print,
+    engine: Engine | None = None,
 ) -> Path:
     """Run a study's panels as `compute` does, draw its figures and write its report; -> the page.
 
     Interrupted, the same call goes on where it stopped; what is there is not run again.
+
+    engine: where simulations run, as for `simulate`
     """
     if not isinstance(study, Study):
         raise TypeError(f"study must be an es.Study, got {study!r}")
@@ -67,8 +71,8 @@ def run(
     def finished(panel: Panel) -> None:
         report.draw(study, out, panel)
 
-    asked: Any = {"force": force, "progress": progress, "say": say, "finished": finished}
-    compute(study, names, realizations, seed, out, **asked)
+    asked: Any = {"force": force, "progress": progress, "say": say, "engine": engine}
+    compute(study, names, realizations, seed, out, **asked, finished=finished)
     return report.build(study, out, say)
 
 
@@ -83,6 +87,7 @@ def compute(
     progress: bool | None = None,
     say: Say = print,
     finished: Callable[[Panel], None] = lambda panel: None,
+    engine: Engine | None = None,
 ) -> None:
     """Run panels and save each as `out/<panel>.json`, the cheap ones first.
 
@@ -92,7 +97,9 @@ def compute(
     progress: bars on the terminal, by default where there is one.
     say: told what will be run, of each panel that is done, and of damaged files.
     finished: called after each panel is saved.
+    engine: where simulations run, as for `simulate`.
     """
+    engine = as_engine(engine)
     seed = checks.size("seed", seed, least=0, below=2**32)
     force, out = checks.flag("force", force), as_folder("out", out)
     panels = select(study, names)
@@ -113,14 +120,14 @@ def compute(
         def work(job: Job) -> None:
             plan = todo[job.panel]
             with track(f"{job.panel}  {job.label}", job.effort) as report:
-                seconds = plan.run(job, partial(_unless, stop, report))
+                seconds = plan.run(job, partial(_unless, stop, report), engine)
             if seconds is not None:
                 with turn:
                     done.append(job.panel)
                     say(f"{job.panel}: done in {seconds:.0f} s, {len(done)} of {len(todo)} panels")
                     finished(plan.panel)
 
-        _run_all(jobs, work, stop)
+        _run_all(jobs, work, stop, engine.jobs)
 
 
 def _intent(todo: "Sequence[_Plan]", plans: "Sequence[_Plan]", out: Path) -> str:
@@ -149,22 +156,21 @@ def _count(panel: Panel, realizations: int | str) -> int:
     return checks.size("realizations", realizations, least=2)
 
 
-def _run_all(jobs: list[Job], work: Callable[[Job], None], stop: Event) -> None:
+def _run_all(jobs: list[Job], work: Callable[[Job], None], stop: Event, at_a_time: int) -> None:
     """Side by side, so that some compile while others run; jobs that share programs in turn."""
     groups: dict[Hashable, list[Job]] = defaultdict(list)
     for job in jobs:
         groups[job.programs].append(job)
-    ordered, workers = list(groups.values()), 2
-    if jax.default_backend() != "cpu":
+    ordered = list(groups.values())
+    if at_a_time > 2:
         # The longest first: the others compile and run in its shadow.
         ordered.sort(key=lambda group: -sum(job.effort for job in group))
-        workers = max(4, os.cpu_count() or 4)
 
     def in_turn(group: list[Job]) -> None:
         for job in group:
             work(job)
 
-    with closing(completed(in_turn, ordered, workers, stop)) as all_done:
+    with closing(completed(in_turn, ordered, at_a_time, stop)) as all_done:
         for _ in all_done:
             pass
 
@@ -215,7 +221,7 @@ class _Plan:
             shutil.rmtree(self.unfinished, ignore_errors=True)
         self.unfinished.mkdir(parents=True, exist_ok=True)
 
-    def run(self, job: Job, progress: Progress) -> float | None:
+    def run(self, job: Job, progress: Progress, engine: Engine) -> float | None:
         """Do a job unless an earlier run did; the panel's seconds once it was the last."""
         name = fingerprint({**self.header, "item": job.item})[:16]
         path, checkpoint = self.unfinished / f"{name}.json", self.unfinished / name
@@ -223,7 +229,7 @@ class _Plan:
         if saved is None:
             began = time.perf_counter()
             self.began = self.began or began
-            entry = {**job.item, **job.run(checkpoint, progress)}
+            entry = {**job.item, **job.run(checkpoint, progress, engine)}
             saved = {"entry": entry, "earlier": False, "seconds": time.perf_counter() - began}
             write_json(path, {**saved, "earlier": True})
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -238,7 +244,7 @@ class _Plan:
         if self.began is not None:
             seconds += time.perf_counter() - self.began
         about = {
-            "versions": versions(),
+            "versions": {"python": platform.python_version(), **versions()},
             "device": device(),
             "seconds": round(seconds, 2),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -249,12 +255,6 @@ class _Plan:
         with suppress(OSError):  # other panels may still be on their way
             self.unfinished.parent.rmdir()
         return seconds
-
-
-def versions() -> dict[str, str]:
-    """Of everything that decides the numbers."""
-    found = {"python": platform.python_version(), "ensemble-sampling": __version__}
-    return found | {name: version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy")}
 
 
 def device() -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..simulate import Progress
+from ..simulate.engines import Engine
 from ..study.sizing import EXPLORE, smallest_ensemble
 from ..study.styles import style
 from .declare import Data, Job
@@ -54,15 +55,21 @@ class Sizes:
                 {"arms": arms},
                 ("sizes", self.name, arms),
                 self.effort * realizations * arms / sum(self.arms),
-                lambda checkpoint, progress: self._run(
-                    arms, realizations, seed, checkpoint, progress
+                lambda checkpoint, progress, engine: self._run(
+                    arms, realizations, seed, checkpoint, progress, engine
                 ),
             )
 
         return [job(arms) for arms in self.arms]
 
     def _run(
-        self, arms: int, realizations: int, seed: int, checkpoint: Path, progress: Progress
+        self,
+        arms: int,
+        realizations: int,
+        seed: int,
+        checkpoint: Path,
+        progress: Progress,
+        engine: Engine,
     ) -> dict[str, Any]:
         found = smallest_ensemble(
             self.learner(arms),
@@ -73,6 +80,7 @@ class Sizes:
             seed,
             checkpoint=checkpoint,
             progress=_in_all(progress, 4 * realizations + 8 * min(EXPLORE, realizations)),
+            engine=engine,
         )
         names = ("members", "low", "high", "thompson", "thompson_stderr", "threshold")
         return {

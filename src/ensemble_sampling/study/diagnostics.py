@@ -21,6 +21,7 @@ from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulate import Event, Progress, simulate
+from ..simulate.engines import Engine
 from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
 from .views import View, look, view
 
@@ -173,6 +174,7 @@ def trajectory(
     draws: int = 1000,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
+    engine: Engine | None = None,
 ) -> Trajectory:
     """KL and total variation to the exact posterior over a run of ensemble sampling.
 
@@ -198,6 +200,7 @@ def trajectory(
         measure=_Distance(tuple(at.tolist()), draws),
         checkpoint=checkpoint,
         progress=progress,
+        engine=engine,
     )
     (kl, tv, distinct), (kl_error, tv_error, _) = result.mean[at].T, result.stderr[at].T
     return Trajectory(result.label, at, kl, kl_error, tv, tv_error, distinct, result.realizations)

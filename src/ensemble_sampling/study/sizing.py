@@ -18,6 +18,7 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 from ..simulate.checkpoint import as_folder
+from ..simulate.engines import Engine
 from ..simulate.execution import check_parts
 
 CONFIDENT = 1.96
@@ -109,6 +110,7 @@ def smallest_ensemble(
     most: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
+    engine: Engine | None = None,
 ) -> EnsembleSize:
     """The smallest ensemble whose regret at the last period is within `tolerance` of exact
     Thompson sampling's (Figure 1b).
@@ -125,10 +127,11 @@ def smallest_ensemble(
         if that does not suffice.
     checkpoint: a folder; a search that was interrupted goes on where it stopped.
     progress: as for `simulate`, of each simulation in turn.
+    engine: where simulations run, as for `simulate`.
     """
     tolerance = checks.positive("tolerance", tolerance)
     most = affordable(learner, environment, periods, most)
-    runs = Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
+    runs = Runs(learner, environment, periods, realizations, seed, checkpoint, progress, engine)
     return search(runs, tolerance, most)
 
 
@@ -189,11 +192,12 @@ class Runs:
         seed: int,
         checkpoint: str | os.PathLike[str] | None,
         progress: bool | Progress | None,
+        engine: Engine | None = None,
     ):
         self.began = time.perf_counter()
         self.learner, self.environment, self.periods = learner, environment, periods
         self.realizations = checks.size("realizations", realizations, least=2)
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress, self.engine = seed, progress, engine
         self.folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
         self.results: dict[int | str, Result] = {}
         self.differences: dict[int, np.ndarray] = {}
@@ -217,6 +221,7 @@ class Runs:
             chunk=chunk,
             checkpoint=None if self.folder is None else self.folder / f"{name}-{realizations}",
             progress=self.progress,
+            engine=self.engine,
         )
         assert result.regret is not None
         return result.regret[:, 0]
