@@ -155,7 +155,7 @@ def test_what_is_not_there_yet_or_cannot_be_is_said(running):
     with other(running) as admin:
         with pytest.raises(ResourceNotFoundError):
             admin.export_model()
-        with pytest.raises(HttpResponseError, match="InvalidApiAccess"):
+        with pytest.raises(HttpResponseError, match="InvalidModelImportFormat"):
             admin.import_model(io.BytesIO(b"anything"))
 
 

@@ -76,12 +76,41 @@ def test_amounts_add_up_once_by_what_they_refer_to_all_of_a_request_or_none(http
     assert columns["first"] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("opens", ["[", '{"a": '])
+@pytest.mark.parametrize("what", ["decide", "predict"])
+def test_nesting_has_an_end(http, opens, what):
+    statuses = set()
+    for depth in (10, 70, *range(900, 1000, 7), 100_000):
+        said = opens * depth + "1" + ("]" if opens == "[" else "}") * depth
+        body = f'{{"actions": {{"a": {{"x": 1}}, "b": {{"x": 2}}}}, "context": {{"y": {said}}}}}'
+        found = http.post(f"names/{what}", content=body)
+        statuses.add((depth > 60, found.status_code))
+    assert statuses == {(False, 200), (True, 413), (True, 400)}
+
+
 def test_an_event_is_not_called_like_a_decision(http):
     made = http.post("default/decide", json=OFFER).json()
     for event in (made["id"], "0123456789ab-7"):
         found = http.post("default/decide", json={**OFFER, "event": event})
         assert found.status_code == 400
         assert "own id" in found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        (
+            "decide",
+            {**OFFER, "event": "a/b"},
+            "Expected text without / and control characters - at",
+        ),
+        ("outcome", {"id": "a\0", "outcome": 1}, "Expected text without control characters - at"),
+    ],
+)
+def test_what_a_text_may_not_have_is_said_in_words(http, path, body, says):
+    found = http.post(f"default/{path}", json=body)
+    assert found.status_code == 400
+    assert says in found.json()["error"]["message"]
 
 
 def test_headers_without_end_are_cut_off(http):

@@ -149,9 +149,10 @@ def test_shadows_are_saved_too_where_nobody_follows(opened, monkeypatch):
     one, learner = opened(candidates={"rival": RIVAL})
     decide(one, Ask(ROWS))
     one.shadow("rival")
+    begun = one._ledger.stored("state.safetensors")
     learned(one)
     step(learner)
-    assert one._ledger.stored("state.safetensors") is not None
+    assert one._ledger.stored("state.safetensors") != begun
     assert one._ledger.stored("shadow-0.safetensors") is not None
 
 
@@ -335,9 +336,10 @@ def test_nobody_takes_over_what_is_older_or_another_agent_s(opened):
 
 def test_a_state_is_published_where_somebody_follows(opened):
     one, learner = opened()
+    begun = one._ledger.stored("state.safetensors")
     learned(one)
     step(learner, learner)
-    assert one._ledger.stored("state.safetensors") is None
+    assert one._ledger.stored("state.safetensors") == begun
     two, follower = opened()
     step(follower, learner, follower)
     assert two.mind().taught.outcomes == 5

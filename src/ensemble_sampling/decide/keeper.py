@@ -17,7 +17,7 @@ from .shadows import watching
 from .shared import APPRENTICE, SETTINGS, Shared
 from .snapshots import SNAPSHOT, Snapshot, pack, unpack
 
-LEASE = 3.0  # seconds for which nobody else may learn, renewed in a third of it
+LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
 SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that says that there is somebody to publish for

@@ -46,7 +46,9 @@ class Compared:
 
     agreement: how often it would have chosen what was chosen.
     value: the mean reward it would have had, by self-normalised inverse propensity weighting, and
-        its standard error. What it would choose must have had a chance: decide with a `floor`.
+        its standard error, which is too small for few decisions and for rewards that are rare:
+        `es.evaluate` has better ones. What it would choose must have had a chance: decide with a
+        `floor`.
     effective: how many decisions made by itself would tell as much.
     reward: the mean reward of the agent in charge over the same decisions.
     unsupported: the share of its latest choices that had no chance; there is no value where it is

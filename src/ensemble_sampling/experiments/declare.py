@@ -30,11 +30,11 @@ Results = Mapping[str, Data]
 class Job:
     """One curve or one point of a panel: the piece of work that is saved by itself.
 
-    `item` is what the entry in the results says about itself, to which `run` adds the numbers, given
-    a folder for checkpoints, whom to tell of progress, and where simulations run.
-    Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it takes,
-    which only the order and the time left are made from. `check` fails, with a word on why, where
-    the parts do not fit.
+    `item` is what the entry in the results says about itself, to which `run` adds the numbers; it
+    is given a folder for checkpoints, whom to tell of progress, and where simulations run. Jobs
+    with the same `programs` share compilations. `effort` is a guess of the seconds it takes, which
+    only the order and the time left are made from. `check` fails, with a word on why, where the
+    parts do not fit.
     """
 
     panel: str

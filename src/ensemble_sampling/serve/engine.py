@@ -312,6 +312,8 @@ class Engine:
     def export_state(self) -> bytes:
         """What it has learned from, as a file, see `transfer`."""
         with self._reader() as ledger:
+            if not ledger.outcomes:
+                raise Refused("unknown", "nothing has been learned yet")
             try:
                 return export_history(ledger)
             except ValueError as error:

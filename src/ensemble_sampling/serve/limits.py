@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import checks
 
+DEEPEST = 64  # objects and lists within one another
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -61,12 +62,14 @@ class Limits:
                 self.count("features", _size(one))
 
 
-def _size(described: Any) -> int:
+def _size(described: Any, depth: int = 1) -> int:
     """How much is said, whatever is nested in it."""
+    if depth > DEEPEST:
+        raise TooLarge(f"a description is nested more than {DEEPEST} deep")
     total = len(described)
     for value in described.values() if type(described) is dict else described:
         if type(value) is dict or type(value) is list:
-            total += _size(value)
+            total += _size(value, depth + 1)
     return total
 
 

@@ -1,5 +1,6 @@
 """What is said over HTTP: bodies and answers as typed values, and how they are read."""
 
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -243,6 +244,16 @@ class Health(Struct):
     status: Literal["ok", "starting"]
 
 
+PATTERN = re.compile(r"`str` matching regex '(.*)'")
+
+
+def _in_words(found: re.Match[str]) -> str:
+    """What a pattern means, for who does not speak its language."""
+    if found[1].startswith("^[^"):
+        return f"text without {'/ and ' * found[1].startswith('^[^/')}control characters"
+    return "a name of up to 40 lower-case letters, digits, - and _"
+
+
 def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     """The value of a body; `Refused` says where it is wrong."""
     if not body:
@@ -254,7 +265,8 @@ def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     except UnicodeDecodeError as error:
         raise Refused("invalid", f"the body is not UTF-8: {error}") from error
     except msgspec.ValidationError as error:
-        raise Refused("invalid", f"the body is not as expected: {error}") from error
+        said = PATTERN.sub(_in_words, str(error))
+        raise Refused("invalid", f"the body is not as expected: {said}") from error
     except (msgspec.DecodeError, ValueError) as error:  # a number of thousands of digits
         raise Refused("invalid", f"the body is not JSON: {error}") from error
 

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from types import ModuleType
@@ -72,7 +72,7 @@ def _by_value(modules: list[ModuleType]) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-class _Pickler(cloudpickle.CloudPickler):
+class _Pickler(cloudpickle.CloudPickler):  # pyright: ignore[reportPrivateImportUsage]
     """Classes of Equinox are told their fields when they are made anew: they register with JAX at
     once, and would have none."""
 
@@ -80,9 +80,9 @@ class _Pickler(cloudpickle.CloudPickler):
         reduced = super().reducer_override(obj)
         if not isinstance(obj, type(eqx.Module)) or not isinstance(reduced, tuple):
             return reduced
-        _, made_of, (namespace, slots), *rest = reduced
+        build, made_of, (namespace, slots), *rest = reduced
         kept = {k: v for k, v in namespace.items() if k not in _MADE and not _is_made(k, v)}
-        return (_class, (_fields(obj), made_of), (kept, slots), *rest)
+        return (_class, (build, _fields(obj), made_of), (kept, slots), *rest)
 
 
 def _is_made(name: str, value: Any) -> bool:
@@ -104,8 +104,10 @@ def _fields(cls: type) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _class(fields: dict[str, dict[str, Any]], made_of: tuple[Any, ...]) -> type:
+def _class(
+    build: Callable[..., type], fields: dict[str, dict[str, Any]], made_of: tuple[Any, ...]
+) -> type:
     meta, name, bases, namespace, *rest = made_of
     declared = {name: dataclasses.field(**options) for name, options in fields.items()}
     namespace = {**namespace, "__annotations__": dict.fromkeys(fields, Any), **declared}
-    return cloudpickle.cloudpickle._make_skeleton_class(meta, name, bases, namespace, *rest)
+    return build(meta, name, bases, namespace, *rest)

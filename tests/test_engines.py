@@ -1,0 +1,326 @@
+"""Engines: a cluster gives the numbers of this machine to the last bit, whatever it loses."""
+
+import importlib.util
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy_panels
+from jax import Array
+from typer.testing import CliRunner
+
+import ensemble_sampling as es
+from ensemble_sampling.cli import app
+from ensemble_sampling.experiments.running import compute
+from ensemble_sampling.simulate import cluster, transport
+
+WORLD = es.GaussianArms(arms=3)
+LEARNER = es.IndependentArms(arms=3, noise_std=1.0)
+AGENT = es.EnsembleSampling(LEARNER, members=3)
+
+
+def simulated(agent: Any = AGENT, realizations=22, **options: Any) -> es.Result:
+    options = {"keep": True, "chunk": 4, "progress": False} | options
+    return es.simulate(agent, WORLD, 12, realizations, 5, **options)
+
+
+def identical(one: es.Result, other: es.Result) -> None:
+    for name in ("mean", "stderr", "regret", "cumulative_stderr", "diverged"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+class Backwards:
+    """An engine of somebody's own: the last chunk first."""
+
+    jobs = 1
+
+    def __init__(self):
+        self.ran = []
+
+    def run(self, works, chunks):
+        for at, number in reversed(chunks):
+            self.ran.append((at, number))
+            yield (at, number), works[at].ready()(number)
+
+
+def test_the_order_in_which_an_engine_gives_chunks_changes_nothing(tmp_path):
+    engine = Backwards()
+    identical(simulated(engine=engine), simulated())
+    assert engine.ran == [(0, n) for n in (5, 4, 3, 2, 1, 0)]
+    simulated(engine=Backwards(), checkpoint=tmp_path)
+    engine = Backwards()
+    identical(simulated(engine=engine, checkpoint=tmp_path), simulated(engine=es.Local()))
+    assert engine.ran == []  # nothing was left to do
+
+
+def test_a_study_runs_by_an_engine_of_ones_own(tmp_path):
+    engine = Backwards()
+    compute(toy_panels.STUDY, ["1a"], 8, out=tmp_path, say=lambda _: None, engine=engine)
+    assert len(engine.ran) > 0
+
+
+def test_what_is_no_engine_is_refused():
+    for wrong in ("ray", es.Local, 3):
+        with pytest.raises(TypeError, match=r"engine must be es.Local"):
+            simulated(engine=wrong)
+    with pytest.raises(TypeError, match="address must be a text"):
+        es.Ray(6379)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="retries"):
+        es.Ray(retries=-1)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'ensemble-sampling\[ray\]'"):
+        es.Ray()
+    ran = CliRunner().invoke(app, ["reproduce", "1a", "--engine", "ray", "--out", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert "this needs ray: pip install 'ensemble-sampling[ray]'" in ran.output
+
+
+def test_an_address_without_a_cluster_is_refused(tmp_path):
+    ran = CliRunner().invoke(app, ["reproduce", "--address", "auto", "--out", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert "add --engine ray" in ran.output
+    assert importlib.util.find_spec("ray") is not None
+
+
+class Own(eqx.Module):
+    """Of a user's: always the same arm, and what it has seen times `scale`."""
+
+    scale: Any
+    arm: int = eqx.field(static=True, default=0)
+    label: str = eqx.field(static=True, default="own")
+
+    def init(self, key):
+        return jnp.zeros(())
+
+    def act(self, key, state, actions, available=None):
+        return jnp.asarray(self.arm)
+
+    def update(self, key, state, action, outcome):
+        return state + self.scale * outcome
+
+    def probabilities(self, state, actions, available=None, key=None):
+        return jnp.eye(len(actions))[self.arm]
+
+
+def seen(agent, key, state, event) -> Array:
+    return state
+
+
+class Slow:
+    """Run by Python: says what it begins and what it ends, and takes its time."""
+
+    host, label = True, "slow"
+
+    def __init__(self, folder: Path, seconds: float = 0.0, fatal: bool = False):
+        self.folder, self.seconds, self.fatal = str(folder), seconds, fatal
+
+    def init(self, key):
+        import ray
+
+        if self.fatal:
+            os._exit(1)
+        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else "here"
+        name = "-".join(map(str, jax.random.key_data(key).tolist()))  # the realization's
+        with open(f"{self.folder}/{name}", "a") as file:
+            file.write(f"{node}\n")
+        time.sleep(self.seconds)
+        with open(f"{self.folder}/ended", "a") as file:
+            file.write(f"{node} {name}\n")
+        return None
+
+    def act(self, key, state, actions, available=None):
+        return jnp.zeros((), jnp.int32)
+
+    def update(self, key, state, action, outcome):
+        return state
+
+    def probabilities(self, state, actions, available=None, key=None):
+        return jnp.eye(len(actions))[0]
+
+
+SMALL: Any = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A head and a second node, on this machine."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    started.add_node(**SMALL)
+    ray.init(address=started.address, log_to_driver=False)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+def test_cluster_and_machine_agree_to_the_last_bit(nodes, float64):
+    identical(simulated(engine=es.Ray(nodes.address)), simulated())
+    assert simulated(engine=es.Ray()).mean.dtype == np.float64
+
+
+def test_cluster_runs_what_users_wrote(nodes):
+    options: Any = {"measure": seen, "coupled": True, "keep": [3, -1]}
+    for agent in (Own(1.5, arm=2), es.ThompsonSampling(es.Exact(LEARNER))):
+        given = options if isinstance(agent, Own) else {"expected": True}
+        identical(simulated(agent, engine=es.Ray(), **given), simulated(agent, **given))
+
+
+def test_cluster_refuses_a_class_that_lost_its_fields_on_the_way(nodes, monkeypatch):
+    class Forgotten(Own): ...
+
+    monkeypatch.setattr(transport, "_fields", lambda cls: {})
+    with pytest.raises(ValueError, match="did not come through to the worker whole"):
+        simulated(Forgotten(2.5), engine=es.Ray())
+
+
+def test_cluster_goes_on_where_this_machine_stopped(nodes, tmp_path):
+    whole = simulated(checkpoint=tmp_path)
+    for number in (0, 3, 5):
+        (tmp_path / f"chunk-{number:05d}.npz").unlink()
+    told = []
+    resumed = simulated(
+        checkpoint=tmp_path, engine=es.Ray(), progress=lambda *now: told.append(now)
+    )
+    identical(resumed, whole)
+    assert [told[0], told[-1], len(told)] == [(12, 22), (22, 22), 4]
+    assert len(list(tmp_path.glob("chunk-*.npz"))) == 6
+
+
+def test_cluster_sweeps_to_the_same_bits(nodes):
+    def agent(prior_std, members):
+        return es.EnsembleSampling(
+            es.IndependentArms(arms=3, noise_std=1.0, prior_std=prior_std), members
+        )
+
+    def swept(engine):
+        settings = {"prior_std": [0.5, 1.0, 2.0], "members": [2, 3]}
+        options: Any = {"chunk": 8, "windows": [(0, 3)], "progress": False}
+        return es.sweep(agent, WORLD, settings, 10, 10, **options, engine=engine)
+
+    here, there = swept(None), swept(es.Ray())
+    assert here.programs == there.programs == 2
+    assert here.averages is not None
+    assert there.averages is not None
+    assert np.array_equal(here.averages, there.averages)
+    for one, other in zip(here.results, there.results, strict=True):
+        identical(one, other)
+
+
+def test_cluster_runs_a_study_to_the_same_bits(nodes, tmp_path):
+    def entries(engine, out):
+        compute(toy_panels.STUDY, (), 60, out=out, say=lambda _: None, engine=engine)
+        saved = [json.loads((out / name).read_text()) for name in ("1a.json", "1b.json")]
+        return saved[0]["series"], saved[1]["points"]
+
+    assert entries(es.Ray(), tmp_path / "there") == entries(None, tmp_path / "here")
+
+
+def test_cluster_fails_as_this_machine_does(nodes):
+    class Broken(es.GaussianArms):
+        def outcome(self, key, world, action):
+            return super().outcome(key, world, action) / 0.0
+
+    for engine in (es.Local(), es.Ray()):
+        with pytest.raises(ValueError, match=r"Broken gave an outcome .* realization 0 of seed 5"):
+            es.simulate(AGENT, Broken(3), 4, 8, 5, engine=engine, progress=False)
+
+
+def test_cluster_with_other_versions_or_devices_is_refused(nodes, monkeypatch):
+    versions = cluster.versions()
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster, "versions", lambda: {**versions, "jax": "0.0.1"})
+        with pytest.raises(ValueError, match=f"has jax {versions['jax']}, this process 0.0.1"):
+            simulated(engine=es.Ray())
+    monkeypatch.setattr(cluster, "processor", lambda: "of another kind")
+    with pytest.raises(ValueError, match=r"processor .* and not .* of another kind"):
+        simulated(engine=es.Ray(), realizations=21)
+    identical(simulated(engine=es.Ray(exact=False)), simulated())
+    with pytest.raises(ValueError, match=r"is connected to .* already, and not to elsewhere:1"):
+        simulated(engine=es.Ray("elsewhere:1"))
+
+
+def test_cluster_is_free_again_after_an_interrupt(nodes, tmp_path):
+    import ray
+
+    def interrupt(done, total):
+        deadline = time.time() + 60
+        while time.time() < deadline and not any(tmp_path.iterdir()):
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    def first(done, total):
+        return interrupt(done, total) if done else None
+
+    began = time.time()
+    slow = Slow(tmp_path, 2.0)
+    with pytest.raises(KeyboardInterrupt):
+        simulated(slow, 40, chunk=1, engine=es.Ray(), progress=first)
+    while ray.available_resources().get("CPU", 0) < 2:
+        assert time.time() < began + 60
+        time.sleep(0.1)
+    assert len(list(tmp_path.iterdir())) < 12  # of forty
+
+
+def test_cluster_that_loses_a_chunk_too_often_says_so(nodes, tmp_path):
+    with pytest.raises(ConnectionError, match="lost with its worker 1 times"):
+        simulated(Slow(tmp_path, fatal=True), 1, chunk=1, engine=es.Ray(retries=0))
+
+
+def test_cluster_runs_again_what_a_killed_node_had_in_hand(nodes, tmp_path):
+    node = nodes.add_node(**SMALL)
+    local, there = tmp_path / "local", tmp_path / "there"
+    local.mkdir()
+    there.mkdir()
+    killed = []
+
+    def in_hand() -> bool:
+        """Whether the node has begun what it has not ended."""
+        files = [f for f in there.iterdir() if f.name != "ended"]
+        ended = (there / "ended").read_text().split() if (there / "ended").exists() else []
+        return any(node.node_id in f.read_text() and f.name not in ended for f in files)
+
+    def kill(done, total):
+        if 2 <= done < 8 and not killed and in_hand():
+            nodes.remove_node(node, allow_graceful=False)
+            killed.append(done)
+
+    found = simulated(Slow(there, 0.5), 16, chunk=1, engine=es.Ray(), progress=kill)
+    assert killed
+    identical(found, simulated(Slow(local), 16, chunk=1))
+    begun = [f.read_text().split() for f in there.iterdir() if f.name != "ended"]
+    assert len(begun) == 16
+    assert max(map(len, begun)) == 2  # run again, and elsewhere
+    assert all(runs[-1] != node.node_id for runs in begun if len(runs) > 1)
+
+
+def test_cluster_that_loses_a_node_gives_the_same_bits(nodes, tmp_path):
+    node = nodes.add_node(**SMALL)
+    killed = []
+
+    def kill(done, total):
+        if done >= 60 and not killed:
+            nodes.remove_node(node, allow_graceful=False)
+            killed.append(done)
+
+    found = simulated(
+        realizations=400, chunk=8, engine=es.Ray(), progress=kill, checkpoint=tmp_path
+    )
+    assert killed
+    identical(found, simulated(realizations=400, chunk=8))
+    assert len(list(tmp_path.glob("chunk-*.npz"))) == 50
