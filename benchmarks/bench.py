@@ -1,4 +1,4 @@
-"""Where the time goes: the main work, beside a plain implementation and beside the machine's limits.
+"""Where the time goes: the main work beside a plain implementation and the limits of the machine.
 
 python benchmarks/bench.py                    two cores: under ten minutes; what `make bench` runs
 python benchmarks/bench.py --only latency     one part (see PARTS), into the same file
@@ -32,11 +32,12 @@ from ensemble_sampling import files
 from ensemble_sampling.paper import figure2, figure3
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bandit_speed import mabwiser, ours, vowpal_wabbit  # noqa: E402
-from network_speed import numpy_loop  # noqa: E402
+from bandit_speed import mabwiser, ours, vowpal_wabbit
+from network_speed import numpy_loop
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks"
 LINE = 64  # bytes that move at once
+BLOCK = 0.5  # seconds after which a slow contender gives way to the next
 
 
 class Row(NamedTuple):
@@ -254,7 +255,11 @@ def one_sync(folder: str) -> Callable[[], float]:
 def latency(rate: float, bandwidth: float, full: bool) -> list[Row]:
     """`choose` and `learn` together, in blocks by turns; JAX's default settings."""
     found = []
-    for actions, dim, members, rounds in ((10, 16, 10, 600), (100, 100, 30, 200), (1000, 100, 30, 40)):
+    for actions, dim, members, rounds in (
+        (10, 16, 10, 600),
+        (100, 100, 30, 200),
+        (1000, 100, 30, 40),
+    ):
         rng = np.random.default_rng(0)
         theta = rng.normal(size=dim)
         taken: dict[str, list[float]] = {}
@@ -262,11 +267,16 @@ def latency(rate: float, bandwidth: float, full: bool) -> list[Row]:
             steps, sync = contenders(actions, dim, members, folder), one_sync(folder)
             syncs = []
             for block in range(-1, 5):
-                offers = [rng.normal(size=(actions, dim)).astype(np.float32) for _ in range(rounds // 5)]
+                offers = [
+                    rng.normal(size=(actions, dim)).astype(np.float32) for _ in range(rounds // 5)
+                ]
                 means = [features @ theta / np.sqrt(dim) for features in offers]
                 for name, step in steps.items():
                     time.sleep(0.05)  # until the threads of the one before are at rest
+                    until = time.perf_counter() + BLOCK
                     for features, mean in zip(offers, means, strict=True):
+                        if time.perf_counter() > until:
+                            break
                         took = sum(step(features, lambda i, mean=mean: float(mean[i])))
                         if block >= 0:  # the first compiles
                             taken.setdefault(name, []).append(took)
@@ -322,7 +332,9 @@ def draw(growth: dict[str, Any], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for name, one in growth.items():
-        axes.loglog(one["sizes"], one["seconds"], "o-", label=f"{name}: exponent {one['exponent']:.2f}")
+        axes.loglog(
+            one["sizes"], one["seconds"], "o-", label=f"{name}: exponent {one['exponent']:.2f}"
+        )
     axes.set(xlabel="size", ylabel="seconds")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
@@ -343,7 +355,11 @@ def startup(rate: float, bandwidth: float, full: bool) -> list[Row]:
     found = []
     for name, code in STARTS.items():
         with tempfile.TemporaryDirectory() as folder:
-            empty = {**os.environ, "JAX_COMPILATION_CACHE_DIR": "", "ENSEMBLE_SAMPLING_CACHE": folder}
+            empty = {
+                **os.environ,
+                "JAX_COMPILATION_CACHE_DIR": "",
+                "ENSEMBLE_SAMPLING_CACHE": folder,
+            }
             empty.pop("JAX_COMPILATION_CACHE_DIR")
             run = lambda: subprocess.run([sys.executable, "-c", code], check=True, env=empty)  # noqa: B023, E731
             cold = [timed(run)]
@@ -356,7 +372,9 @@ PARTS = {"simulate": simulate, "latency": latency, "growth": growth, "startup": 
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"{'work':52} {'ours':>9} {'range':>17}  {'other':30} {'its time':>9} {'ratio':>6} of limit")
+    print(
+        f"{'work':52} {'ours':>9} {'range':>17}  {'other':30} {'its time':>9} {'ratio':>6} of limit"
+    )
     for row in rows:
         low, high = row["range"]
         other = row.get("other", "")

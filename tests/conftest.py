@@ -15,6 +15,7 @@ SLOW = (
     "test_contract.py::test_one_decision_at_a_time",
     "test_crash.py::test_killed_at_random_moments",
     "test_diagnostics.py",
+    "test_engines.py::test_cluster",
     "test_docs.py::test_every_python_block_of_a_page_runs[docs/",
     "test_experiments.py",
     "test_export.py::test_an_export_takes_little_memory",

@@ -19,6 +19,7 @@ from sklearn.linear_model import Ridge, SGDRegressor
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import bandit as bandit_module
+from ensemble_sampling.decide.programs import State
 
 DIM = 3
 AGENT = es.EnsembleSampling(es.Linear(dim=DIM, noise_std=0.5), members=6)
@@ -124,10 +125,10 @@ def test_the_index_is_drawn_by_a_key_of_its_own():
 def test_offers_of_many_sizes_share_few_compilations(monkeypatch):
     agent = es.EnsembleSampling(es.Linear(dim=2), members=4)
     bandit = es.Bandit(agent)
-    before = bandit._mind._choose._cache_size()
+    before = bandit._mind._choose_packed._cache_size()
     for k in range(1, 65):
         bandit.choose(np.ones((k, 2)))
-    assert bandit._mind._choose._cache_size() - before == 4  # 8, 16, 32, 64
+    assert bandit._mind._choose_packed._cache_size() - before == 4  # 8, 16, 32, 64
 
 
 def test_padding_does_not_change_a_choice():
@@ -590,7 +591,8 @@ def test_beliefs_that_are_no_numbers_are_noticed_and_nothing_is_recorded():
     assert bandit.summary().diverged == 0
     taught = bandit._mind.taught
     assert taught is not None
-    lost = taught.state._replace(belief=jax.tree.map(lambda a: a * jnp.nan, taught.state.belief))
+    nothing = jax.tree.map(lambda a: a * jnp.nan, taught.state.belief)
+    lost = State(taught.state.scale, nothing)
     bandit._mind.taught = taught._replace(state=lost)
     with pytest.raises(ValueError, match="no numbers any more"):
         bandit.choose(OFFERS[3])

@@ -151,7 +151,7 @@ def test_hashed_descriptions_are_kept_as_the_agent_saw_them():
     bandit = es.Bandit()
     offer = {"x": {"kind": "tea", "price": 2.0}, "y": {"kind": "coffee", "price": 3.0}}
     bandit.choose(offer, context={"user": "ann"})
-    hashed = es.Hasher(256, numbers=64, names=True)(
+    hashed = es.Hasher(256, numbers=64, names=True, mixed=True)(
         list(offer.values()), {"user": "ann"}, list(offer)
     )
     assert bandit.log()["offer"] == [hashed.astype(np.float32).tolist()]

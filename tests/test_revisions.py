@@ -81,8 +81,8 @@ def test_only_what_came_after_the_last_state_at_hand_is_learned_again(monkeypatc
     bandit = es.Bandit(AGENT, normalise=False)
     ids = ids_of(bandit)
     bandit.learn_many([(id, 1.0) for id in ids])
-    learn, calls = bandit._mind._learn, []
-    bandit._mind._learn = lambda *given: calls.append(1) or learn(*given)
+    learn, calls = bandit._mind._learn_packed, []
+    bandit._mind._learn_packed = lambda *given: calls.append(1) or learn(*given)
     for id in ids[26:29]:
         bandit.correct(id, 0.0)
     assert not calls  # not before it is needed

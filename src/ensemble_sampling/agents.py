@@ -69,7 +69,8 @@ def shares(values: Array, available: Array | None = None) -> Array:
     """
     available = checks.available(available, values.shape[-1])
     best = _largest(values, available).astype(values.dtype)
-    return best / best.sum(axis=-1, keepdims=True)  # of one that gives NaN none is: 0 / 0
+    count = best.sum(axis=-1, keepdims=True)
+    return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best
 
 
 def votes(

@@ -14,6 +14,7 @@ from . import format
 from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
 from .locks import DatabaseLock, FolderLock
 
+LATE = 20_000  # pages in the log after which whoever writes must move them
 BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
 URLS = ("postgresql://", "postgres://")
 SHOWN = re.compile(r"[A-Za-z0-9._%,:\[\]-]*")  # parts of a URL that say nothing but where it leads
@@ -114,6 +115,10 @@ class Database(Protocol):
 
     def backup(self, path: Path) -> None: ...
 
+    def tidy(self) -> None:
+        """Do what would otherwise be done while somebody waits."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -160,6 +165,8 @@ class Sqlite:
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
+        if self._shared:
+            db.execute(f"PRAGMA wal_autocheckpoint = {LATE}")  # mostly `tidy` does it before
         if mode == "wal":
             kind = DatabaseLock.shared if self._shared else DatabaseLock
             self._database_lock = kind(path)
@@ -309,6 +316,11 @@ class Sqlite:
             write_backup(source.backup, path)
         finally:
             source.close()
+
+    def tidy(self) -> None:
+        """Move what is in the log into the database, without keeping others from writing."""
+        if self._path is not None:
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         if self._files:

@@ -106,24 +106,24 @@ class Hasher:
         self, around: "Terms", each: list["Terms"], names: Sequence[Any] | None
     ) -> np.ndarray:
         """The same with mixed pairs; a term by itself is paired with nothing, whose hash is 0."""
-        parts = [terms.arrays for terms in each] or [NOTHING]
-        hashes, values, kinds = map(np.concatenate, zip(*parts, strict=True))
-        blocks = [NOTHING, around.arrays] if self.interactions else [NOTHING]
-        others, sizes, numeric = map(np.concatenate, zip(*blocks, strict=True))
-        columns, signs = self._columns(others[:, None], hashes, numeric[:, None] | kinds)
-        rows = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-        at, weights = rows * self.width + columns, sizes[:, None] * values * signs
+        parts = [terms.array for terms in each] or [NOTHING]
+        own = np.concatenate(parts, axis=1)
+        blocks = [NOTHING, around.array] if self.interactions else [NOTHING]
+        other = np.concatenate(blocks, axis=1)[:, :, None]
+        columns, signs = self._columns(_hashes(other), _hashes(own), (other[2] + own[2]) > 0)
+        rows = np.repeat(np.arange(0, len(parts) * self.width, self.width), [*map(_length, parts)])
+        at, weights = rows + columns, other[1] * own[1] * signs
         table = np.bincount(at.ravel(), weights.ravel(), len(parts) * self.width)
-        table = table.reshape(len(parts), self.width)[: len(each)].astype(float)  # of nothing: int
+        table = table.astype(float, copy=False)  # of nothing: int
+        table = table.reshape(len(parts), self.width)[: len(each)]
         if names is not None:
-            called = np.array([_hash(f"name={name}") for name in names], np.uint32)
+            called = _called(tuple(names))
             columns, signs = self._columns(np.uint32(0), called, np.zeros(len(called), bool))
             table[np.arange(len(each)), columns] += signs
-        hashes, values, kinds = around.arrays  # said of all actions alike
-        hashes = np.append(hashes, np.uint32(_hash("context")))
-        columns, signs = self._columns(np.uint32(0), hashes, np.append(kinds, False))
-        weights = np.append(values, 1.0) * signs
-        return table + np.bincount(columns, weights, self.width)
+        said = np.concatenate([around.array, _context()], axis=1)  # of all actions alike
+        columns, signs = self._columns(np.uint32(0), _hashes(said), said[2] > 0)
+        table += np.bincount(columns, said[1] * signs, self.width)
+        return table
 
     def _columns(
         self, one: Any, other: np.ndarray, numeric: np.ndarray
@@ -170,10 +170,10 @@ class Terms(NamedTuple):
     names: tuple[str, ...]
     values: tuple[float, ...]
     numeric: tuple[bool, ...]
-    arrays: tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, with hashes for names
+    array: np.ndarray  # the same as three rows of numbers, with hashes for names
 
 
-NOTHING = (np.zeros(1, np.uint32), np.ones(1), np.zeros(1, bool))
+NOTHING = np.array([[0.0], [1.0], [0.0]])
 LATER = ("numbers", "names", "mixed")  # what a hasher could not always say
 
 
@@ -188,8 +188,28 @@ def _collected(described: Any, where: str) -> Terms:
     """In the order of their names, so that sums do not depend, in rounding, on that of columns."""
     found = sorted(_terms(described, where))
     names, values, numeric = zip(*found, strict=True) if found else ((), (), ())
-    hashes = np.array([_hash(name) for name in names], np.uint32)
-    return Terms(names, values, numeric, (hashes, np.array(values, float), np.array(numeric, bool)))
+    hashes = [_hash(name) for name in names]  # whole numbers below 2^32 are exact
+    return Terms(names, values, numeric, np.array([hashes, values, numeric], float))
+
+
+def _hashes(rows: np.ndarray) -> np.ndarray:
+    return rows[0].astype(np.uint32)
+
+
+def _length(rows: np.ndarray) -> int:
+    return rows.shape[1]
+
+
+@lru_cache(maxsize=1)
+def _context() -> np.ndarray:
+    """That there is one."""
+    return np.array([[_hash("context")], [1.0], [0.0]])
+
+
+@lru_cache(maxsize=256)
+def _called(names: tuple[Any, ...]) -> np.ndarray:
+    """Hashes of what actions are called."""
+    return np.array([_hash(f"name={name}") for name in names], np.uint32)
 
 
 @lru_cache(maxsize=2**16)

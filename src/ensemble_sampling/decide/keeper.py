@@ -21,6 +21,7 @@ LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
 SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
+TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
 
 
@@ -46,6 +47,7 @@ class Keeper(Begun):
         self._seen: dict[str, Any] = {}  # what was followed last, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
+        self._untidy = 0.0
         self._saved, self._followed = 0, False
         self._ledger = Ledger(place, shared=True)
 
@@ -68,6 +70,9 @@ class Keeper(Begun):
             self.front.refresh()
         if self.learning:
             self._learn()
+            if now >= self._untidy:
+                self._untidy = now + TIDY
+                self._ledger.tidy()
         else:
             self._follow()
 
@@ -136,6 +141,11 @@ class Keeper(Begun):
         return pack(Snapshot(taught.state, *about, taught.revisions, taught.origin))
 
     def _follow(self) -> None:
+        if self.front._mind.host:
+            raise ValueError(
+                "an agent in plain Python has no state that another process could follow: serve it "
+                "with one worker"
+            )
         files = {None: SNAPSHOT} | {n: m.file for n, m in self.front._shadows.minds().items()}
         read = {}
         for name, file in files.items():

@@ -52,6 +52,11 @@ class Kept(Book):
         with self._writing(), self._explained("cannot write to the ledger"):
             self._db.execute(query, (name, holder))
 
+    def tidy(self) -> None:
+        """Do, outside of a turn, what would otherwise be done while somebody waits."""
+        with self._explained("cannot write to the ledger"):
+            self._database.tidy()
+
     def store(self, name: str, content: bytes, durable: bool = True) -> None:
         """Keep bytes beside the ledger, whole or not at all, in the place of those before. Where
         it need not be `durable`, they may be lost, or be others, after a power loss."""

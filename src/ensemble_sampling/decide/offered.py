@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..files import Damaged
+from .features import TEXT
 from .format import opened, paged
 
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
@@ -133,7 +134,10 @@ class Writer:
     def _spelled(self, names: Sequence[Any] | None) -> str | None:
         if names is None:
             return None
-        if names is not self._names[0]:  # mostly they are the bandit's own
+        known = names is self._names[0] or (
+            names == self._names[0] and TEXT.issuperset(map(type, names))  # 1 == 1.0 == True
+        )
+        if not known:
             self._names = names, json.dumps(list(names))
         return self._names[1]
 

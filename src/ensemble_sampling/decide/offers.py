@@ -12,7 +12,6 @@ from .. import checks
 from .features import LARGEST, TEXT, Hasher, numbers, precision, unmasked
 from .tables import Columns, Labels, dense, frame_names, is_frame, one, records, told_apart
 
-
 SMALL = LARGEST**2 / 2  # a sum of squares below this has no number that is too large
 
 

@@ -322,6 +322,9 @@ class Postgres:
         finally:
             source.close()
 
+    def tidy(self) -> None:
+        """The server does it by itself."""
+
     def close(self) -> None:
         if self._connection is None or self._connection.closed:
             return

@@ -36,10 +36,11 @@ class State:
         self._flat: Any = None  # leaves and structure
 
     def _both(self) -> _Parts:
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             leaves, structure = self._flat
-            self._parts = jax.tree.unflatten(structure, leaves)
-        return self._parts
+            parts = self._parts = jax.tree.unflatten(structure, leaves)
+        return parts
 
     @property
     def scale(self) -> Scale | None:
@@ -82,7 +83,9 @@ class Programs(NamedTuple):
     learn: Any
     rank: Any
     choose_many: Any  # with a leading axis on all but the state; None in plain Python
-    choose_packed: Any  # with all but the state in one array: every other takes a while to hand over
+    choose_packed: (
+        Any  # with all but the state in one array: every other takes a while to hand over
+    )
     learn_packed: Any
     where: Any = None  # the processor it runs on, if not JAX's default
 
@@ -91,12 +94,12 @@ def programs(agent: Agent, floor: float = 0.0) -> Programs:
     """What a bandit does by an agent; where that runs in plain Python, as it is."""
     rule = Rule(agent, floor or None)
     if fact(agent, "host"):
-        alone = (init, choose, learn, rank, None, None, None)
-        return Programs(rule._replace(agent=_once(agent)), *alone)
+        rule = rule._replace(agent=_once(agent))
+        return Programs(rule, init, choose, learn, rank, None, None, None)
     bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
     compiled = _compiled(structure)
     where = chosen(jax.eval_shape(compiled[0], bound, jax.random.key(0)))
-    return Programs(placed(bound, where), *compiled, where)
+    return Programs(placed(bound, where), *compiled)._replace(where=where)
 
 
 @lru_cache(maxsize=64)
@@ -180,7 +183,7 @@ def _uniform(words: Array, dtype: Any) -> Array:
     twenty rounds take as long as the rest of a decision among ten actions."""
     mixed = words[1] * jnp.uint32(0x9E3779B9) + words[0]
     parts = []
-    for salt in (words[0], jnp.uint32(0x7F4A7C15)):
+    for salt in (jnp.uint32(0x7F4A7C15), words[0]):
         mixed = mixed ^ salt
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)

@@ -1,6 +1,7 @@
 """One bandit as a process of the service has it: what is asked together is done together."""
 
 import asyncio
+import gc
 import logging
 import queue
 import threading
@@ -9,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from itertools import count
 from typing import Any
 
 from ..decide import overview
@@ -25,9 +27,10 @@ __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
-PACE = 0.05  # seconds from one step of learning to the next, at least
+PACE = 0.1  # seconds from one step of learning to the next, at least
 PATIENCE = 30.0  # seconds that a request waits for its turn
 AGAIN = 10.0  # seconds after which the same trouble is logged again
+SETTLED = (0, 100, 2000)  # batches after which most of what lives long is there
 MOST = 64  # requests done in one transaction, lest the first of them wait too long
 
 
@@ -99,7 +102,10 @@ class Engine:
             raise self._unavailable(OSError(f"no answer within {PATIENCE:g} s")) from error
 
     def _work(self) -> None:
-        while True:
+        for number in count():
+            if number in SETTLED:  # what there is by now stays: it need not be looked through again
+                gc.collect()
+                gc.freeze()
             batch = [self._asked.get()]
             while len(batch) < MOST and not self._asked.empty():
                 batch.append(self._asked.get())

@@ -83,7 +83,8 @@ class Ray:
         try:
             while True:
                 # Twice as many as there are places: none is idle while results travel.
-                for at, number in islice(waiting, max(2, 2 * _places(ray)) - len(running)):
+                ahead = max(2, 2 * _places(ray)) - len(running)
+                for at, number in islice(waiting, max(0, ahead)):
                     if at not in sent:
                         sent[at] = _sent(ray, works[at], configured)
                     running[run.remote(mine, configured, *sent[at], number)] = at, number
@@ -93,8 +94,9 @@ class Ray:
                     yield running.pop(done), self._part(ray, done)
         finally:
             for left in running:
+                # What runs ends by itself soon, and its worker keeps what it compiled.
                 with suppress(Exception):  # the cluster may be gone
-                    ray.cancel(left, force=True)
+                    ray.cancel(left)
 
     def _part(self, ray: Any, done: Any) -> Part:
         try:
@@ -113,6 +115,7 @@ class Ray:
         with _CONNECTING:
             if not ray.is_initialized():
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing goes elsewhere
+                os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first is raised
                 options: Any = {"logging_level": "warning", "log_to_driver": False}
                 ray.init(self.address, include_dashboard=False, **options)
         there = ray.get_runtime_context().gcs_address

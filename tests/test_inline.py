@@ -1,0 +1,144 @@
+"""The short ways of a decision: the same numbers as the long ones, and nothing kept that moves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.agents import first, shares
+from ensemble_sampling.decide import inline, programs
+from ensemble_sampling.decide.ledger import TOGETHER
+
+AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
+
+
+@pytest.fixture
+def bandit() -> es.Bandit:
+    bandit, rng = es.Bandit(AGENT), np.random.default_rng(0)
+    for _ in range(5):
+        bandit.learn(bandit.choose(rng.normal(size=(4, 3)).astype(np.float32)).id, 1.0)
+    return bandit
+
+
+def shares_by_hand(values: np.ndarray, available: np.ndarray) -> np.ndarray:
+    found = np.zeros(values.shape)
+    for model, row in enumerate(values):
+        offered = row[available]
+        if np.isnan(offered).any():
+            found[model] = np.nan
+            continue
+        best = [k for k in np.flatnonzero(available) if row[k] == offered.max()]
+        found[model, best] = 1 / len(best)
+    return found
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_shares_are_those_of_a_loop(compiled):
+    rng = np.random.default_rng(1)
+    run = jax.jit(shares) if compiled else shares
+    for _ in range(20):
+        values = rng.integers(0, 3, (5, 7)).astype(np.float32)
+        values[rng.random((5, 7)) < 0.05] = np.nan
+        available = rng.random(7) < 0.7
+        available[rng.integers(7)] = True
+        expected = shares_by_hand(values, available)
+        np.testing.assert_allclose(run(jnp.asarray(values), jnp.asarray(available)), expected)
+
+
+def test_the_first_that_is_true_is_found():
+    for true in ([False, True, True], [True, False, True], [False, False, False]):
+        assert int(first(jnp.array(true))) == int(np.argmax(true))
+
+
+@pytest.mark.parametrize(("rows", "room"), [(1, 8), (5, 8), (9, 16)])
+def test_a_packed_decision_is_the_same(bandit, rows, room):
+    rng, mind = np.random.default_rng(2), bandit._mind
+    state = mind.sync(bandit._ledger)
+    table = rng.normal(size=(rows, 3)).astype(np.float32)
+    mask = np.arange(rows) % 3 != 1
+    filled, free = mind._filled(table, mask)
+    assert len(free) == room
+    packed = programs.pack_choice((7, 8), table, mask, room)
+    words = np.array([7, 8], np.uint32)
+    alone = mind._choose(mind._bound, words, state, filled, free)
+    np.testing.assert_array_equal(mind._choose_packed(mind._bound, state, packed), alone)
+
+
+def test_a_packed_outcome_is_learned_the_same(bandit):
+    mind = bandit._mind
+    leaves, structure = jax.tree.flatten(mind.sync(bandit._ledger))
+    state = lambda: jax.tree.unflatten(structure, [leaf.copy() for leaf in leaves])  # noqa: E731
+    x = np.array([1.0, -2.0, 0.5], np.float32)
+    packed = programs.pack_outcome((7, 8, 9), x, 0.25)
+    one = mind._learn_packed(mind._bound, state(), packed)
+    words, outcome = np.array([7, 8, 9], np.uint32), np.float32(0.25)
+    other = mind._learn(mind._bound, words, state(), x, outcome)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_draws_are_uniform():
+    """Over decisions of one stream and over streams: 10 boxes, chi-squared below its 0.999."""
+    numbers = jnp.arange(10_000, dtype=jnp.uint32)
+    for words in (
+        jnp.stack([jnp.full_like(numbers, 31327077), numbers], axis=1),
+        jnp.stack([numbers, jnp.zeros_like(numbers)], axis=1),
+    ):
+        u = np.asarray(jax.vmap(lambda w: programs._uniform(w, jnp.float32))(words))
+        assert u.min() >= 0
+        assert u.max() < 1
+        for boxes in (u, (u * 10) % 1, (u[1:] + 7 * u[:-1]) % 1):
+            counts = np.bincount((boxes * 10).astype(int), minlength=10)
+            expected = len(boxes) / 10
+            assert ((counts - expected) ** 2 / expected).sum() < 27.9
+
+
+def test_what_the_caller_does_to_an_offer_later_is_not_recorded():
+    bandit = es.Bandit(AGENT)
+    table, free = np.ones((2, 3), np.float32), np.array([True, False])
+    bandit.choose(table)
+    bandit.choose(table, available=free)
+    table[:], free[:] = 5.0, True
+    log = bandit.log()
+    assert log["offer"] == [[[1.0] * 3] * 2] * 2
+    assert log["available"][1] == [True, False]
+
+
+def test_what_waits_to_be_written_is_all_there_when_it_is_read():
+    bandit, rng = es.Bandit(AGENT), np.random.default_rng(3)
+    offers = [rng.normal(size=(2 + n % 3, 3)).astype(np.float32) for n in range(5)]
+    made = []
+    for n in range(TOGETHER + 5):
+        made.append(bandit.choose(offers[n % 5]))
+        if n % 2:
+            bandit.learn(made[-1].id, float(n))
+        if n == TOGETHER // 2:
+            assert len(bandit.log()["id"]) == n + 1
+    log = bandit.log()
+    assert log["id"] == [decision.id for decision in made]
+    assert log["offer"] == [offers[n % 5].tolist() for n in range(len(made))]
+    assert log["outcome"] == [float(n) if n % 2 else None for n in range(len(made))]
+    assert bandit._ledger.ask("SELECT sum(length(rows)) FROM offers") < 5 * 200
+
+
+def test_small_states_are_computed_by_the_thread_that_asks_and_large_ones_are_not():
+    where = inline.device()
+    assert where is not None
+    assert where.platform == "cpu"
+    assert where != jax.devices()[0]
+    small = es.Bandit(AGENT)
+    assert jax.tree.leaves(small._mind.sync(small._ledger))[0].devices() == {where}
+    large = es.Bandit(es.EnsembleSampling(es.Linear(dim=400, noise_std=1.0), members=3))
+    assert jax.tree.leaves(large._mind.sync(large._ledger))[0].devices() == {jax.devices()[0]}
+
+
+def test_states_keep_the_names_of_their_arrays():
+    state = programs.State(None, {"a": (jnp.zeros(2), jnp.ones(()))})
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    assert [jax.tree_util.keystr(path) for path, _ in flat] == [
+        ".belief['a'][0]",
+        ".belief['a'][1]",
+    ]
+    again = jax.tree.map(lambda leaf: leaf + 1, state)
+    assert again.scale is None
+    assert float(again.belief["a"][1]) == 2.0
