@@ -89,7 +89,7 @@ def kill(what: str, service: Service, place: Place) -> None:
         learner = None
         with suppress(OSError, ValueError):
             learner = service.get("/v1/bandits/default/status")["learner"]
-        pid = int(learner.rsplit(":", 1)[1]) if learner else None
+        pid = int(learner.split(":")[1]) if learner else None
         workers = [one for one in service.workers_pids() if (one == pid) == (what == "learner")]
         if workers:
             with suppress(ProcessLookupError):

@@ -30,11 +30,14 @@ class Postgres:
 
     def kill(self) -> None:
         """As when the machine loses power: the postmaster and all it started."""
-        pid = int((self.folder / "postmaster.pid").read_text().split()[0])
-        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True)
-        for one in [pid, *map(int, children.stdout.split())]:
-            with suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+        import psutil
+
+        process = psutil.Process(self._server.get_pid())
+        family = [process, *process.children(recursive=True)]
+        for one in family:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        psutil.wait_procs(family, timeout=10)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()

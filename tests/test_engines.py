@@ -246,6 +246,50 @@ def test_cluster_runs_a_study_to_the_same_bits(nodes, tmp_path):
     assert series(es.Ray(), tmp_path / "there") == series(None, tmp_path / "here")
 
 
+OWN_STUDY = """
+import equinox as eqx
+import jax.numpy as jnp
+import ensemble_sampling as es
+
+
+class First(eqx.Module):
+    scale: float = 1.0
+    label: str = eqx.field(static=True, default="the first")
+
+    def init(self, key):
+        return jnp.zeros(())
+
+    def act(self, key, state, features, available=None):
+        return first(features)
+
+    def update(self, key, state, action, outcome):
+        return state + self.scale * outcome
+
+    def probabilities(self, state, features, available=None, key=None):
+        return jnp.eye(len(features))[0]
+
+
+def first(features):
+    return jnp.zeros((), jnp.int32)
+
+
+PANEL = es.Experiment("own", es.GaussianArms(arms=3), [First(2.0)], periods=5, realizations=20)
+STUDY = es.Study("Own", [PANEL])
+"""
+
+
+def test_cluster_runs_a_study_that_workers_have_no_file_of(nodes, tmp_path):
+    file = tmp_path / "only_the_driver_has_this.py"
+    file.write_text(OWN_STUDY)
+    on_cluster = ["--engine", "ray", "--address", nodes.address]
+    series = []
+    for place, options in (("there", on_cluster), ("here", [])):
+        ran = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / place), *options])
+        assert ran.exit_code == 0, ran.output
+        series.append(json.loads((tmp_path / place / "own.json").read_text())["series"])
+    assert series[0] == series[1]
+
+
 def test_cluster_fails_as_this_machine_does(nodes):
     class Broken(es.GaussianArms):
         def outcome(self, key, world, action):

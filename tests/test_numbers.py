@@ -26,6 +26,7 @@ LATENCY = "docs/how-to/latency.md"
 WORKS = "docs/explanation/how-it-works.md"
 EVALUATE = "docs/how-to/evaluate.md"
 REPRODUCE = "docs/how-to/reproduce.md"
+CLUSTER = "docs/how-to/cluster.md"
 CHECKED = (README, WHICH, DEFAULT, LATENCY, EVALUATE, REPRODUCE, WORKS)
 
 MEASURED = re.compile(
@@ -130,7 +131,18 @@ def unanimous() -> dict[str, list[float]]:
     return saved("benchmarks/small_ensembles.json")["wrong_and_unanimous_at_the_end"]
 
 
+def chunks() -> tuple[float, ...]:
+    """Of nothing on a cluster, in ms; of something here and there, in s."""
+    found = saved("benchmarks/cluster.json")["seconds per chunk"]
+    return 1000 * found["empty"]["ray"], found["full"]["local"], found["full"]["ray"]
+
+
 QUOTES = [
+    Quote(
+        CLUSTER,
+        "took {:.1f} ms, and one that takes {:.2f} s on this machine took {:.2f} s there",
+        chunks,
+    ),
     Quote(WHICH, "{:.0f} ± {:.0f} with 30 members", posterior("linear", "ensemble, 30")),
     Quote(WHICH, "{:.0f} ± {:.0f} with 100, exact", posterior("linear", "ensemble, 100")),
     Quote(WHICH, "exact sampling {:.0f} ± {:.0f} |", posterior("linear", "Thompson sampling")),

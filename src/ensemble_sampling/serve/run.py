@@ -108,7 +108,7 @@ def serve(options: Options) -> int:
 
 def work(options: Options, listening: socket.socket) -> int:
     """Serve in this process."""
-    sys.setswitchinterval(0.0003)  # requests are read while decisions are made: let both get on
+    sys.setswitchinterval(0.001)  # requests are read while decisions are made: let both get on
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if options.access_log:
         access = logging.getLogger("uvicorn.access")

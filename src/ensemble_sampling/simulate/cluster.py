@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -116,8 +117,10 @@ class Ray:
             if not ray.is_initialized():
                 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing goes elsewhere
                 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first is raised
-                options: Any = {"logging_level": "warning", "log_to_driver": False}
-                ray.init(self.address, include_dashboard=False, **options)
+                options: Any = {"logging_level": "error", "log_to_driver": False}
+                with warnings.catch_warnings():  # of JAX; Ray's processes do not use it
+                    warnings.filterwarnings("ignore", r"os\.fork", RuntimeWarning)
+                    ray.init(self.address, include_dashboard=False, **options)
         there = ray.get_runtime_context().gcs_address
         if self.address not in (None, "auto", "local", there) and "://" not in str(self.address):
             raise ValueError(f"Ray is connected to {there} already, and not to {self.address}")
