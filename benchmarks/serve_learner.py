@@ -1,7 +1,9 @@
 """How many outcomes a second one learner manages, and what a follower's look costs.
 
-    python benchmarks/serve_learner.py --out results/benchmarks/serve_learner.json
+python benchmarks/serve_learner.py --out results/benchmarks/serve_learner.json
 """
+
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportGeneralTypeIssues=false
 
 import argparse
 import json

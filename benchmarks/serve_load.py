@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
             answer, self._answer = self._answer, None
             answer.set_result((int(head[9:12]), body))
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("lost"))
 

@@ -1,5 +1,7 @@
 """A service started for a benchmark, on a folder or on a PostgreSQL server of its own."""
 
+# pyright: reportPrivateImportUsage=false
+
 import json
 import os
 import shutil

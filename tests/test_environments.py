@@ -1,5 +1,7 @@
 """The linear and Gaussian worlds have the priors, actions and noise they promise."""
 
+# pyright: reportAttributeAccessIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -23,6 +23,7 @@ README = "README.md"
 WHICH = "docs/explanation/which-posterior.md"
 DEFAULT = "docs/explanation/default-agent.md"
 LATENCY = "docs/how-to/latency.md"
+TIME = "docs/explanation/where-the-time-goes.md"
 WORKS = "docs/explanation/how-it-works.md"
 EVALUATE = "docs/how-to/evaluate.md"
 REPRODUCE = "docs/how-to/reproduce.md"
@@ -38,16 +39,10 @@ MEASURED = re.compile(
 UNQUOTED = {
     (README, "ten minutes"): "what `make reproduce` is kept under on two cores; no result is kept",
     (REPRODUCE, "ten minutes"): "the same",
-    (LATENCY, "0.4 ms"): "until SPEED is kept, on a machine that is otherwise idle",
-    (LATENCY, "1.5 ms"): "the same",
-    (LATENCY, "a third"): "the same",
     (LATENCY, "a second"): "compilation, which depends on the machine most of all",
     (LATENCY, "a tenth"): "no benchmark measures it yet",
     (DEFAULT, "1.3 times"): "a setting of the agent, not a measurement",
 }
-
-
-SPEED = ROOT / "results" / "benchmarks" / "bandit_speed.json"
 
 
 class Quote(NamedTuple):
@@ -127,6 +122,13 @@ def coverage() -> tuple[float, float, int]:
     return min(held), max(held), data["repetitions"]
 
 
+def pair(agent: str, size: str) -> tuple[float]:
+    """Milliseconds of a decision and its outcome, on two cores."""
+    rows = saved("benchmarks/bench-x86-64-cpu-2-cores.json")["latency"]["rows"]
+    found = (row for row in rows if row["work"] == f"choose + learn, {agent}, {size}")
+    return (1e3 * next(found)["seconds"],)
+
+
 def unanimous() -> dict[str, list[float]]:
     return saved("benchmarks/small_ensembles.json")["wrong_and_unanimous_at_the_end"]
 
@@ -192,6 +194,12 @@ QUOTES = [
         "in {:.0f}% of the worlds with 3 models, in {:.0f}% with 10 and in {:.0f}% with 30.",
         lambda: tuple(100 * share for share, _ in unanimous().values()),
     ),
+    Quote(LATENCY, "{:.2f} ms in memory on one core", lambda: pair("linear", "100 x 100")),
+    Quote(LATENCY, "{:.2f} ms on disk", lambda: pair("linear on disk", "100 x 100")),
+    *(
+        Quote(TIME, f"| {size}, {members} | {{:.2f}} ms |", lambda s=size: pair("linear", s))
+        for size, members in (("10 x 16", 10), ("100 x 100", 30), ("1,000 x 100", 30))
+    ),
     Quote(EVALUATE, "{:.1f}% to {:.1f}% of {:,} repetitions", coverage),
 ]
 
@@ -256,24 +264,6 @@ PHRASES = [
         3 / 4,
     ),
 ]
-
-
-def milliseconds(where: str, kind: str = "synchronous") -> float:
-    """Of a decision and its outcome."""
-    return saved("benchmarks/bandit_speed.json")[kind]["milliseconds_of_both"][f"ours, {where}"]
-
-
-if SPEED.exists():
-    PHRASES += [
-        (LATENCY, "about 0.4 ms in memory", lambda: milliseconds("in memory"), 0.4),
-        (LATENCY, "about 1.5 ms on disk", lambda: milliseconds("on disk"), 1.5),
-        (
-            LATENCY,
-            "This is worth a third of the time.",
-            lambda: 1 - milliseconds("in memory") / milliseconds("in memory", "asynchronous"),
-            1 / 3,
-        ),
-    ]
 
 
 @pytest.mark.parametrize(("name", "phrase", "value", "meant"), PHRASES, ids=lambda x: str(x)[:40])

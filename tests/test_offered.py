@@ -1,5 +1,7 @@
 """What was on offer comes back from the ledger as it was, and what repeats is kept once."""
 
+# pyright: reportAttributeAccessIssue=false
+
 import sqlite3
 from contextlib import closing
 

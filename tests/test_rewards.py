@@ -1,5 +1,7 @@
 """Expected rewards of random outcomes: vectors with Gaussian noise, and clicks."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
 import itertools
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What a served bandit does about requests that are meant ill, and about faults of its own."""
 
+# pyright: reportIndexIssue=false, reportAttributeAccessIssue=false, reportPossiblyUnboundVariable=false
+
 import asyncio
 import logging
 import threading

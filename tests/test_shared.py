@@ -1,5 +1,7 @@
 """A bandit that several processes serve: exact records, one order for all, one state for all."""
 
+# pyright: reportOptionalOperand=false, reportOptionalMemberAccess=false, reportOperatorIssue=false
+
 import time
 
 import jax

@@ -1,5 +1,7 @@
 """Whatever several processes do to a served bandit, in whatever order, replaying gives the same."""
 
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,5 +1,7 @@
 """What processes of a service know: never less than before, and how far behind they are."""
 
+# pyright: reportArgumentType=false
+
 import jax
 import numpy as np
 import pytest

@@ -31,8 +31,8 @@ def load() -> str:
 def faults() -> str:
     """What was lost when processes were killed."""
     lines = [
-        "| place | kills | decisions acknowledged | lost | outcomes acknowledged | lost | state is a "
-        "replay | back after, median and worst (s) |",
+        "| place | kills | decisions acknowledged | lost | outcomes acknowledged | lost | state is "
+        "a replay | back after, median and worst (s) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in ("sqlite", "postgres"):

@@ -254,7 +254,7 @@ class Ledger(Kept):
             if writer is None:
                 self._flush()
                 done = []
-                writer = self._read_on(self._database, len(decided[0][0].features))
+                writer = self._read_on(self._database, len(decided[0][0].features), 8)
             kept = [writer.row(row.number, offer) for row, offer in decided]
             offers = [row for row in kept if row is not None]
         outcomes = [
@@ -302,11 +302,11 @@ class Ledger(Kept):
                 self._writer = self._read_on(self._db, self.width)
         return self._writer
 
-    def _read_on(self, db: Any, width: int | None) -> Writer:
-        """The writer after all that is in the database."""
+    def _read_on(self, db: Any, width: int | None, most: int = OFFERS // 16) -> Writer:
+        """The writer after the last offers that are in the database."""
         writer = Writer(self._dtype) if self._writer is None else self._writer
         last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
-        rows = db.execute(last, (writer.last, OFFERS // 16)).fetchall()[::-1]
+        rows = db.execute(last, (writer.last, most)).fetchall()[::-1]
         writer.see([opened("offers", row) for row in rows], width)
         return writer
 

@@ -68,7 +68,7 @@ class Informed(eqx.Module):
 
     def update(self, key: Key, state: State, action: Action, outcome: Array) -> State:
         if state.scale is not None:
-            state = state._replace(scale=state.scale.see(action.features))
+            state = State(state.scale.see(action.features), state.belief)
         action = Action(action.index, self._seen(state, action.features))
         return State(state.scale, self.agent.update(key, state.belief, action, outcome))
 
