@@ -334,9 +334,10 @@ class Tree:
     ],
 )
 def test_what_is_printed_is_what_one_would_write(text):
-    made = eval(text, vars(es).copy())
+    names = {name: getattr(es, name) for name in es.__all__}
+    made = eval(text, names)
     assert repr(made) == text
-    assert describe(eval(repr(made), vars(es).copy())) == describe(made)
+    assert describe(eval(repr(made), names)) == describe(made)
 
 
 def test_labels_add_what_sets_namesakes_apart():

@@ -266,7 +266,9 @@ PHRASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "phrase", "value", "meant"), PHRASES, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(
+    ("name", "phrase", "value", "meant"), PHRASES, ids=[p[1][:40] for p in PHRASES]
+)
 def test_a_number_in_words_is_that_of_the_results_to_a_fifth(name, phrase, value, meant):
     assert phrase in page(name), f"{name} should say: {phrase}"
     assert value() == pytest.approx(meant, rel=0.2)

@@ -252,7 +252,7 @@ def test_a_told_noise_means_what_it_says():
     ],
 )
 def test_a_part_is_written_as_one_would_write_it(text):
-    assert repr(eval(text, dict(vars(es)))) == text
+    assert repr(eval(text, {name: getattr(es, name) for name in es.__all__})) == text
 
 
 def test_what_was_seen_long_ago_counts_less():
