@@ -76,7 +76,7 @@ POSTERIORS: dict[str, es.Posterior] = {
     "dropout": es.Dropout(network(), 0.5),
     "coherent dropout": es.Dropout(network(), 0.5, coherent=True),
     "symmetric ensemble of linear": es.Ensemble(LINE, 5, es.Symmetric()),
-    "growing ensemble of linear": es.Anytime(LINE, 9, 2, 1.5),
+    "growing ensemble of linear": es.Anytime(LINE, 7, 2, 1.5),
     "growing ensemble of networks": es.Anytime(network(), 4, 1, 1.0, es.Symmetric()),
     "growing ensemble for clicks": es.Anytime(network(loss=es.CrossEntropy()), 4, 2, 0.5),
     "laplace, full": es.Laplace(network(noise_std=0.7), "full"),

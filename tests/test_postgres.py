@@ -44,7 +44,8 @@ def lose(place):
     """End all connections of a ledger, as a server that restarts does."""
     admin(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE application_name = 'ensemble-sampling' AND pid <> pg_backend_pid()"
+        f"WHERE application_name = 'ensemble-sampling {schema(place)}' "
+        "AND pid <> pg_backend_pid()"
     )
     time.sleep(0.05)
 

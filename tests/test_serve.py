@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import httpx
 import pytest
@@ -269,6 +270,10 @@ def test_health_readiness_and_metrics(http):
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}
     decided(http)
+    for _ in range(100):  # the count is looked up a few times a second
+        if http.get(f"{BASE}/status").json()["decisions"]:
+            break
+        time.sleep(0.05)
     found = http.get("/metrics")
     assert found.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = found.text.splitlines()

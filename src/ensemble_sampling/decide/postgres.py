@@ -105,7 +105,7 @@ class Postgres:
     def _connect(self) -> None:
         given = self._driver.conninfo.conninfo_to_dict(self._url)
         options = f"{WRITER if self._write else ''} {given.pop('options', '')}".strip()
-        settings = WAITING | {"application_name": "ensemble-sampling"} | given
+        settings = WAITING | {"application_name": f"ensemble-sampling {self.schema}"[:63]} | given
         connection = self._driver.connect(**settings, options=options, autocommit=True)
         try:
             numeric = self._driver.types.numeric

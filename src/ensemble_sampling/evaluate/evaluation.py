@@ -28,6 +28,7 @@ from .policies import Policy, as_policy
 from .results import LOGGED, Comparison, Evaluation
 
 ONE = "policy"  # what a policy is called that is alone
+ENOUGH = 100  # decisions, before weights that are missing cannot be chance
 
 
 def evaluate(
@@ -131,7 +132,9 @@ def _judge(
         representer = rewards.representer(reach[name]) if isinstance(rewards, Fitted) else None
         exact = log.has_all_propensities
         # A propensity of one in a billion is above 0, and shows as little as none.
-        share = max(outside[name] / count, _shortfall(weight[name], 4.0 if exact else 1.96))
+        share = outside[name] / count
+        if not exact or count >= ENOUGH:
+            share = max(share, _shortfall(weight[name], 4.0 if exact else 1.96))
         facts = Judged(weight[name], log.outcome, fitted, direct[name], representer)
         given = several[name]
         found[name] = _Facts(facts, share, exact, _knows(given, log))

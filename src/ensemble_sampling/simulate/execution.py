@@ -119,8 +119,9 @@ def _traced(outline: Outline) -> int:
 
 
 def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
-    before, after = (jax.tree.map(lambda x: (x.shape, x.dtype), s) for s in (before, after))
-    if before != after:
+    alike = jax.tree.structure(before) == jax.tree.structure(after)
+    before, after = ([(x.shape, x.dtype) for x in jax.tree.leaves(s)] for s in (before, after))
+    if not alike or before != after:
         raise ValueError(
             f"{fact(part, 'label')}: {method} must keep the shapes and types of the {what}; "
             f"before {before}, after {after}"
