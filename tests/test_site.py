@@ -30,6 +30,13 @@ def test_the_comparison_is_that_of_the_results():
     assert runpy.run_path(str(page.with_suffix(".py")))["quality"]() in page.read_text()
 
 
+def test_the_capacity_is_that_of_the_results():
+    page = DOCS / "how-to" / "capacity.md"
+    parts = runpy.run_path(str(page.with_suffix(".py")))
+    for part in ("load", "learner", "faults", "staleness"):
+        assert parts[part]() in page.read_text()
+
+
 def test_parameters_of_docstrings_become_a_list():
     listed = runpy.run_path(str(DOCS / "parameters.py"))["listed"]
     text = "Does it.\n\na: one\n    more\nb: two\n\nAnd: not in a list\nthis: neither"

@@ -68,6 +68,8 @@ def shares(values: Array, available: Array | None = None) -> Array:
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
     """
     available = checks.available(available, values.shape[-1])
+    if available is None:  # lest rounding leave none, see `_largest`
+        available = jnp.ones(values.shape[-1], bool)
     best = _largest(values, available).astype(values.dtype)
     count = best.sum(axis=-1, keepdims=True)
     return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best

@@ -54,8 +54,9 @@ Step = Callable[[Array, History, Member, Batch], Member]
 """(number of the step, history, member, batch) -> the member after it."""
 
 SHARE = 0.2
-"""Of the learned noise, how much members with perturbations of their own see: with all of it they
-explore for longer than pays. Others are meant for a posterior, and see it all."""
+"""Of the learned noise, how much members with perturbations of their own see, and networks with
+dropout: with all of it they explore for longer than pays. Others are meant for a posterior, and see
+it all."""
 
 
 class Network(eqx.Module):
@@ -435,7 +436,8 @@ class Network(eqx.Module):
         """The same for one of the models in the member."""
         rows, use, keys = batch
         targets, noise_std = history.outcomes[rows], self._noise_std(history, member)
-        if history.scales is not None and jax.tree.leaves(member.noise):
+        explores = self.dropout is not None or jax.tree.leaves(member.noise)
+        if history.scales is not None and explores:
             noise_std = SHARE * noise_std
         if member.noise.shift is not None:
             shift = member.noise.shift[rows]
