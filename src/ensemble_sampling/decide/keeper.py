@@ -6,9 +6,6 @@ import socket
 import time
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from .asked import Settings
 from .begun import Begun
 from .ledger import Ledger
@@ -23,11 +20,6 @@ SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
 TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
-
-
-@jax.jit
-def _copy(state: Any) -> Any:
-    return jax.tree.map(jnp.copy, state)
 
 
 class Keeper(Begun):
@@ -101,7 +93,7 @@ class Keeper(Begun):
         if taught.follows(theirs.taught):
             if theirs.description != mind.description:  # it was changed meanwhile
                 return False
-            theirs.taught = taught._replace(state=_copy(taught.state))  # learning consumes its own
+            theirs.taught = taught._replace(state=taught.state.copy())  # learning consumes its own
         return theirs.taught is not None and theirs.taught.known == taught.known
 
     def _reload(self) -> None:

@@ -20,9 +20,9 @@ from .ledger import Decided, Event, Ledger, Observed, Opinion, Revised
 from .mind import Mind, Taught
 from .offered import Offered
 from .offers import Offer
-from .programs import State
 from .shadows import candidate, recorded, watching
 from .snapshots import SNAPSHOT
+from .states import State
 from .transfer import import_history, read_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
