@@ -5,12 +5,11 @@
 import jax
 import numpy as np
 import pytest
+from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import keeper as keepers
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
 from ensemble_sampling.decide.transfer import export_history
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
@@ -21,34 +20,8 @@ WORDS = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
 
 @pytest.fixture
 def opened(tmp_path):
-    """Makes processes of one service, as far as a test needs them: a front and its keeper."""
-    made = []
-
-    def make(agent=AGENT, place="shop", **options):
-        front = Shared(tmp_path / place, agent, **options)
-        keeper = Keeper(front, tmp_path / place)
-        keeper.holder = f"process {len(made)}"
-        made.append((front, keeper))
-        return front, keeper
-
-    yield make
-    for front, keeper in made:
-        keeper.close()
-        front.close()
-
-
-def decide(front, *asks):
-    (answer,), _ = front.work([asks], [])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
-
-
-def tell(front, *pairs):
-    _, (answer,) = front.work([], [[(*pair, None) for pair in pairs]])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
+    with processes(tmp_path, AGENT) as make:
+        yield make
 
 
 def learned(front, count=5):
@@ -61,10 +34,6 @@ def step(*keepers):
     for keeper in keepers:
         keeper._due = keeper._renew = 0.0
         keeper.step()
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def replayed(front, agent=AGENT):
