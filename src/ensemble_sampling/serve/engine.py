@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from ..decide import overview
+from ..decide import overview, words
 from ..decide.asked import Ask, Made, Refused, Settings
 from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
@@ -230,7 +230,10 @@ class Engine:
                 return found
             began = time.monotonic()
             with self._reader() as ledger:
-                found = asdict(summarize(ledger))
+                times = self._front.diverged()
+                noticed = words.diverged(times)
+                warnings = () if noticed is None else (noticed,)
+                found = asdict(summarize(ledger, times, warnings=warnings))
             took = time.monotonic() - began
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found
