@@ -66,6 +66,7 @@ class Engine:
         self._wake, self._ending = threading.Event(), False
         self._said, self._told = ("", 0.0), 0.0  # what was logged last, and when
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
+        self.away = False  # whether that is that the ledger does not answer
         self._keeper_step()
         self._front.warm()
         self._threads = [
@@ -151,13 +152,13 @@ class Engine:
     def _keeper_step(self) -> None:
         try:
             self._keeper.step()
-            self.trouble = None
+            self.trouble, self.away = None, False
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
             if self.trouble is None or now > self._told + AGAIN:
                 self._told = now
                 logger.error("%s: cannot learn or follow: %s", self.name, error, exc_info=ours)
-            self.trouble = str(error)
+            self.trouble, self.away = str(error), isinstance(error, OSError)
 
     @contextmanager
     def _away(self) -> Iterator[None]:
