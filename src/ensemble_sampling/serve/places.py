@@ -83,7 +83,8 @@ class Place:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
-        return psycopg.connect(**WAITING | conninfo_to_dict(self.url), autocommit=True)
+        settings: dict[str, Any] = WAITING | conninfo_to_dict(self.url)
+        return psycopg.connect(**settings, autocommit=True)
 
     def _schemas(self) -> list[str]:
         import psycopg
