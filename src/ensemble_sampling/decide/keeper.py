@@ -12,7 +12,7 @@ from .ledger import Ledger
 from .mind import Mind, Taught
 from .shadows import watching
 from .shared import APPRENTICE, SETTINGS, Shared
-from .snapshots import SNAPSHOT, Snapshot, pack, unpack
+from .snapshots import SNAPSHOT, unpack
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
@@ -122,15 +122,11 @@ class Keeper(Begun):
             durable = taught.outcomes - saved >= SAVE
             if not durable and not self._followed:
                 continue
-            self._ledger.store(mind.file, self._packed(mind, taught), durable=durable)
+            self._ledger.store(mind.file, mind.packed(self._ledger), durable=durable)
             self._published[mind.file] = taught.known
             if durable and mind is self._mind:
                 self._saved = taught.outcomes
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
-
-    def _packed(self, mind: Mind, taught: Taught) -> bytes:
-        about = (self._ledger.id, taught.outcomes, mind.description, 0)
-        return pack(Snapshot(taught.state, *about, taught.revisions, taught.origin))
 
     def _follow(self) -> None:
         if self.front._mind.host:
@@ -179,6 +175,6 @@ class Keeper(Begun):
         if self.learning:
             for mind in (self._mind, *self._shadows.minds().values()):
                 if mind.taught is not None and mind.width is not None and not mind.host:
-                    self._ledger.store(mind.file, self._packed(mind, mind.taught))
+                    self._ledger.store(mind.file, mind.packed(self._ledger))
             self._ledger.release(self.holder)
         self._ledger.close()

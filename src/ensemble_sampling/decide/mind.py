@@ -18,7 +18,7 @@ from .ledger import Decided, Ledger
 from .offers import Offers
 from .programs import pack_choice, pack_outcome, rule_of
 from .scale import LAST, Scale, frozen
-from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
+from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
 from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
@@ -386,12 +386,16 @@ class Mind:
 
     def save(self, ledger: Ledger) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
-        state = self.sync(ledger)
-        if self.taught is None or not self._is_saved(ledger):
-            return
-        about = (ledger.id, self.taught.outcomes, self.description, self.diverged(ledger))
-        snapshot = Snapshot(state, *about, self.taught.revisions, self.taught.origin)
-        save_snapshot(ledger, self.file, snapshot)
+        self.sync(ledger)
+        if self.taught is not None and self._is_saved(ledger):
+            ledger.store(self.file, self.packed(ledger))
+
+    def packed(self, ledger: Ledger) -> bytes:
+        """What it has learned so far, as the contents of a file."""
+        now = self.taught
+        assert now is not None
+        about = (ledger.id, now.outcomes, self.description, self._diverged(now.state))
+        return pack(Snapshot(now.state, *about, now.revisions, now.origin))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -399,5 +403,7 @@ class Mind:
 
     def diverged(self, ledger: Ledger) -> int:
         """How often models had to be put back to their start."""
-        belief = self.sync(ledger).belief
-        return 0 if self.agent is None else int(fact(self.agent, "diverged")(belief))
+        return self._diverged(self.sync(ledger))
+
+    def _diverged(self, state: State) -> int:
+        return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))

@@ -510,6 +510,11 @@ class Shared(Begun):
         """The share of decisions left to chance, by the agent's configuration and the settings."""
         return 1 - (1 - self._mind.floor) * (1 - self.settings.floor)
 
+    def diverged(self) -> int:
+        """How often models had to be put back to their start, by what is known here."""
+        with self._door:
+            return self._mind.diverged(self._ledger)
+
     def value(self, offer: Offered) -> Values | None:
         """What every action of an earlier offer is worth by what is known now."""
         with self._door:
