@@ -266,6 +266,21 @@ def test_without_keys_other_sites_are_refused(http):
     assert http.get("/v1/bandits", headers=same).status_code == 200
 
 
+def test_it_is_not_ready_while_its_folder_is_away(tmp_path):
+    def status():
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        return httpx.get(f"{url}/readyz").status_code
+
+    with running(tmp_path / "shop") as (url, _):
+        assert status() == 200
+        for name, then in (("elsewhere", 503), ("shop", 200)):
+            next(tmp_path.iterdir()).rename(tmp_path / name)
+            end = time.monotonic() + 5.0
+            while status() != then:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+
+
 def test_health_readiness_and_metrics(http):
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ok"}

@@ -5,12 +5,13 @@
 import jax
 import numpy as np
 import pytest
+from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
+from ensemble_sampling.decide import inline
 from ensemble_sampling.decide import keeper as keepers
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.decide.snapshots import snapshot_diverged
 from ensemble_sampling.decide.transfer import export_history
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
@@ -21,34 +22,8 @@ WORDS = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
 
 @pytest.fixture
 def opened(tmp_path):
-    """Makes processes of one service, as far as a test needs them: a front and its keeper."""
-    made = []
-
-    def make(agent=AGENT, place="shop", **options):
-        front = Shared(tmp_path / place, agent, **options)
-        keeper = Keeper(front, tmp_path / place)
-        keeper.holder = f"process {len(made)}"
-        made.append((front, keeper))
-        return front, keeper
-
-    yield make
-    for front, keeper in made:
-        keeper.close()
-        front.close()
-
-
-def decide(front, *asks):
-    (answer,), _ = front.work([asks], [])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
-
-
-def tell(front, *pairs):
-    _, (answer,) = front.work([], [[(*pair, None) for pair in pairs]])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
+    with processes(tmp_path, AGENT) as make:
+        yield make
 
 
 def learned(front, count=5):
@@ -61,10 +36,6 @@ def step(*keepers):
     for keeper in keepers:
         keeper._due = keeper._renew = 0.0
         keeper.step()
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def replayed(front, agent=AGENT):
@@ -345,3 +316,31 @@ def test_a_state_is_published_where_somebody_follows(opened):
     two, follower = opened()
     step(follower, learner, follower)
     assert two.mind().taught.outcomes == 5
+
+
+def test_what_is_followed_or_restored_lies_where_decisions_are_computed(opened):
+    one, learner = opened()
+    two, follower = opened()
+    learned(one)
+    step(learner, follower, learner, follower)
+    learner.close()
+    fresh = [leaf.devices() for leaf in jax.tree.leaves(one.mind()._fresh())]
+    for found in (two.mind().taught, es.Bandit(AGENT)._mind._begun(one._ledger)):
+        assert found.outcomes == 5
+        assert [leaf.devices() for leaf in jax.tree.leaves(found.state)] == fresh
+    assert fresh[0] == {inline.device() or jax.devices()[0]}
+
+
+class Lost(es.Uniform):
+    """Chance, with models that diverged."""
+
+    def diverged(self, state):
+        return 3
+
+
+def test_models_that_diverged_are_told_with_the_state(opened):
+    one, learner = opened(Lost())
+    two, follower = opened(Lost())
+    learned(one)
+    step(learner, follower, learner, follower)
+    assert snapshot_diverged(one._ledger) == one.diverged() == two.diverged() == 3

@@ -6,16 +6,13 @@ import socket
 import time
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from .asked import Settings
 from .begun import Begun
 from .ledger import Ledger
 from .mind import Mind, Taught
 from .shadows import watching
 from .shared import APPRENTICE, SETTINGS, Shared
-from .snapshots import SNAPSHOT, Snapshot, pack, unpack
+from .snapshots import SNAPSHOT, unpack
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
@@ -23,11 +20,6 @@ SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
 TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
-
-
-@jax.jit
-def _copy(state: Any) -> Any:
-    return jax.tree.map(jnp.copy, state)
 
 
 class Keeper(Begun):
@@ -101,7 +93,7 @@ class Keeper(Begun):
         if taught.follows(theirs.taught):
             if theirs.description != mind.description:  # it was changed meanwhile
                 return False
-            theirs.taught = taught._replace(state=_copy(taught.state))  # learning consumes its own
+            theirs.taught = taught._replace(state=taught.state.copy())  # learning consumes its own
         return theirs.taught is not None and theirs.taught.known == taught.known
 
     def _reload(self) -> None:
@@ -130,15 +122,11 @@ class Keeper(Begun):
             durable = taught.outcomes - saved >= SAVE
             if not durable and not self._followed:
                 continue
-            self._ledger.store(mind.file, self._packed(mind, taught), durable=durable)
+            self._ledger.store(mind.file, mind.packed(self._ledger), durable=durable)
             self._published[mind.file] = taught.known
             if durable and mind is self._mind:
                 self._saved = taught.outcomes
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
-
-    def _packed(self, mind: Mind, taught: Taught) -> bytes:
-        about = (self._ledger.id, taught.outcomes, mind.description, 0)
-        return pack(Snapshot(taught.state, *about, taught.revisions, taught.origin))
 
     def _follow(self) -> None:
         if self.front._mind.host:
@@ -187,6 +175,6 @@ class Keeper(Begun):
         if self.learning:
             for mind in (self._mind, *self._shadows.minds().values()):
                 if mind.taught is not None and mind.width is not None and not mind.host:
-                    self._ledger.store(mind.file, self._packed(mind, mind.taught))
+                    self._ledger.store(mind.file, mind.packed(self._ledger))
             self._ledger.release(self.holder)
         self._ledger.close()

@@ -20,9 +20,9 @@ from .ledger import Decided, Event, Ledger, Observed, Opinion, Revised
 from .mind import Mind, Taught
 from .offered import Offered
 from .offers import Offer
-from .programs import State
 from .shadows import candidate, recorded, watching
 from .snapshots import SNAPSHOT
+from .states import State
 from .transfer import import_history, read_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
@@ -509,6 +509,11 @@ class Shared(Begun):
     def floor(self) -> float:
         """The share of decisions left to chance, by the agent's configuration and the settings."""
         return 1 - (1 - self._mind.floor) * (1 - self.settings.floor)
+
+    def diverged(self) -> int:
+        """How often models had to be put back to their start, by what is known here."""
+        with self._door:
+            return self._mind.diverged(self._ledger)
 
     def value(self, offer: Offered) -> Values | None:
         """What every action of an earlier offer is worth by what is known now."""

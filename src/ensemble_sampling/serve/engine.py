@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from ..decide import overview
+from ..decide import overview, words
 from ..decide.asked import Ask, Made, Refused, Settings
 from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
@@ -66,6 +66,7 @@ class Engine:
         self._wake, self._ending = threading.Event(), False
         self._said, self._told = ("", 0.0), 0.0  # what was logged last, and when
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
+        self.away = False  # whether that is that the ledger does not answer
         self._keeper_step()
         self._front.warm()
         self._threads = [
@@ -151,13 +152,13 @@ class Engine:
     def _keeper_step(self) -> None:
         try:
             self._keeper.step()
-            self.trouble = None
+            self.trouble, self.away = None, False
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
             if self.trouble is None or now > self._told + AGAIN:
                 self._told = now
                 logger.error("%s: cannot learn or follow: %s", self.name, error, exc_info=ours)
-            self.trouble = str(error)
+            self.trouble, self.away = str(error), isinstance(error, OSError)
 
     @contextmanager
     def _away(self) -> Iterator[None]:
@@ -230,7 +231,10 @@ class Engine:
                 return found
             began = time.monotonic()
             with self._reader() as ledger:
-                found = asdict(summarize(ledger))
+                times = self._front.diverged()
+                noticed = words.diverged(times)
+                warnings = () if noticed is None else (noticed,)
+                found = asdict(summarize(ledger, times, warnings=warnings))
             took = time.monotonic() - began
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found
