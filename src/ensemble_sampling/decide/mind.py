@@ -290,6 +290,8 @@ class Mind:
         self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State
     ) -> list[tuple[int, np.ndarray, Values | None]]:
         """As `pick` for each of several (features, mask), in few calls of a compiled program."""
+        if not offers:
+            return []  # perhaps before there is an agent
         found: dict[int, Any] = {}
         alike: dict[Any, list[int]] = {}
         filled = [self._filled(table, mask) for table, mask in offers]
