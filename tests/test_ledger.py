@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from contextlib import closing, contextmanager
 from itertools import takewhile
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, locks
+from ensemble_sampling.decide import copies, databases, locks
 from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
 from ensemble_sampling.decide.summary import inspect
 
@@ -106,10 +107,12 @@ def test_where_there_are_no_other_locks_those_of_sqlite_keep_writers_apart(tmp_p
 
 @pytest.mark.parametrize("what", ["folder", "ledger.sqlite", "ledger.sqlite-wal"])
 @pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
-def test_a_ledger_that_is_taken_away_acknowledges_nothing_more(tmp_path, what, how):
+@pytest.mark.parametrize("pause", [0.0, 0.06])
+def test_a_ledger_that_is_taken_away_acknowledges_nothing_more(tmp_path, what, how, pause):
     folder = tmp_path / "shop"
     with closing(Ledger(folder)) as ledger:
         record(ledger, 3)
+        time.sleep(pause)  # after which only the folder is looked at
         ledger.check()
         target = folder if what == "folder" else folder / what
         if how == "removed":
@@ -125,6 +128,19 @@ def test_a_ledger_that_is_taken_away_acknowledges_nothing_more(tmp_path, what, h
             ledger.add_decisions([decided(3)])
         with pytest.raises(OSError, match="was moved, removed or replaced"):
             ledger.backup(tmp_path / "backup")
+
+
+def test_a_log_has_its_whole_length_early_and_what_follows_the_last_row_is_nothing(tmp_path):
+    with closing(Ledger(tmp_path / "shop")) as ledger:
+        record(ledger, 10)
+        log = tmp_path / "shop" / "ledger.sqlite-wal"
+        assert log.stat().st_size == databases.LOG
+        record(ledger, 20)
+        assert log.stat().st_size == databases.LOG
+        shutil.copytree(tmp_path / "shop", tmp_path / "killed")
+    for name in ("shop", "killed"):
+        with closing(Ledger(tmp_path / name, write=False)) as ledger:
+            assert ledger.table()["outcome"] == [float(number) for number in range(30)]
 
 
 def test_a_bandit_whose_folder_is_gone_says_so(tmp_path, monkeypatch):

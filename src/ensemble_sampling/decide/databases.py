@@ -15,6 +15,9 @@ from .copies import NAME, OPTIONS, identity, reader, same_file, write_backup
 from .locks import DatabaseLock, FolderLock
 
 LATE = 20_000  # pages in the log after which whoever writes must move them
+LOG = 1100 * 4120  # bytes of the log: SQLite moves what is there after a thousand pages
+MANY = 8  # writes after which more are to be expected
+TICK = 50_000_000  # nanoseconds within which two changes of a folder may bear the same time
 BEFORE_THE_END = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_CONSTRAINT", "SQLITE_READONLY")
 URLS = ("postgresql://", "postgres://")
 SHOWN = re.compile(r"[A-Za-z0-9._%,:\[\]-]*")  # parts of a URL that say nothing but where it leads
@@ -132,6 +135,9 @@ class Sqlite:
         self._path = None if folder is None else folder.absolute() / NAME
         self._write, self._shared = write, shared
         self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
+        self._home = "" if self._path is None else str(self._path.parent)
+        self._around: tuple[int, int, int] | None = None  # of their folder, while nothing changes
+        self._writes = 0
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
         self.renewals = 0
@@ -182,6 +188,11 @@ class Sqlite:
             sync_folder(self._path.parent.parent)  # where the folder may be new
 
     def check(self, consequence: str) -> None:
+        if not self._files:
+            return
+        around = _entries(self._home)
+        if around is not None and around == self._around:
+            return
         for path, device, inode in self._files:
             try:
                 now = os.stat(path)
@@ -193,6 +204,8 @@ class Sqlite:
                     f"{path} was moved, removed or replaced while it was open: {consequence}; "
                     "put it back if it can be found, and open the bandit again"
                 )
+        old = around is not None and around[2] % 10**9 and time.time_ns() - around[2] > TICK
+        self._around = around if old else None
 
     def empty(self) -> bool:
         return not self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -261,6 +274,9 @@ class Sqlite:
             self._folder_lock.end()
 
     def write(self, statements: Statements) -> None:
+        self._writes += 1
+        if self._writes == MANY:
+            self._reserve()
         if len(statements) == 1 and len(statements[0][1]) == 1 and not self._shared:
             statement, rows = statements[0]
             self.connection.execute(statement, rows[0])  # one row is a transaction by itself
@@ -268,6 +284,16 @@ class Sqlite:
         with transaction(self):
             for statement, rows in statements:
                 self.connection.executemany(statement, rows)
+
+    def _reserve(self) -> None:
+        """Give the log the length it will have: a commit that changes it takes twice as long. What
+        follows the last commit is nothing to SQLite, whether zeros or what was there before."""
+        if self._path is None or self._shared:
+            return
+        with suppress(OSError), open(f"{self._path}-wal", "r+b") as log:
+            log.write(bytes(max(0, LOG - log.seek(0, os.SEEK_END))))
+            log.flush()
+            os.fsync(log.fileno())
 
     def means_damage(self, error: Exception) -> bool:
         unreadable = isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode")
@@ -331,6 +357,15 @@ class Sqlite:
         self._database_lock = None
         if self._folder_lock is not None:
             self._folder_lock.release()
+
+
+def _entries(folder: str) -> tuple[int, int, int] | None:
+    """What changes whenever a folder is another, or something else comes to be in it."""
+    try:
+        now = os.stat(folder)
+    except OSError:
+        return None
+    return now.st_dev, now.st_ino, now.st_mtime_ns
 
 
 @contextmanager

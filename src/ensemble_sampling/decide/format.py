@@ -135,9 +135,17 @@ STANDING = f"{COUNTS}, (SELECT value FROM about WHERE name = 'offers')"
 
 def checksum(table: str, row: Sequence[Any]) -> bytes:
     """Of all fields of a row: `repr` tells numbers exactly, and apart from text."""
-    plain = [(len(value),) if isinstance(value, bytes) else value for value in row]
-    blobs = [value for value in row if isinstance(value, bytes)]
-    return blake2b(b"".join([repr((table, plain)).encode(), *blobs]), digest_size=8).digest()
+    plain, blobs = [], []
+    for value in row:
+        if type(value) is bytes:
+            plain.append((len(value),))
+            blobs.append(value)
+        else:
+            plain.append(value)
+    found = blake2b(repr((table, plain)).encode(), digest_size=8)
+    for blob in blobs:
+        found.update(blob)
+    return found.digest()
 
 
 def sealed(table: str, row: Sequence[Any]) -> tuple[Any, ...]:

@@ -274,26 +274,24 @@ class Ledger(Kept):
         outcomes: Sequence[Observed],
         events: Sequence[Event],
     ) -> Rows:
-        """Rows of the tables."""
+        """Rows of the tables; decisions are all from elsewhere, or none is."""
         self._condense()
         new: Rows = {"decisions": [decision_row(row) for row in rows]}
-        first = self._count("opinions")
-        new["opinions"] = [(n, *opinion) for n, opinion in enumerate(opinions, start=first)]
-        new["imports"] = self._imported(rows)
-        now, after = time.time(), self.outcomes + 1
-        new["outcomes"] = [outcome_row(n, now, y) for n, y in enumerate(outcomes, start=after)]
-        first = self._count("events")
-        new["events"] = [event_row(n, event) for n, event in enumerate(events, start=first)]
+        if rows[0].foreign:
+            new["imports"] = [(self._count("imports"), rows[0].number, len(rows), time.time())]
+        if opinions:
+            first = self._count("opinions")
+            new["opinions"] = [(n, *opinion) for n, opinion in enumerate(opinions, start=first)]
+        if outcomes:
+            now, after = time.time(), self.outcomes + 1
+            new["outcomes"] = [outcome_row(n, now, y) for n, y in enumerate(outcomes, start=after)]
+        if events:
+            first = self._count("events")
+            new["events"] = [event_row(n, event) for n, event in enumerate(events, start=first)]
         writer, self._unsure = self._offers_writer(), True  # it remembers what is not there yet
         kept = [writer.row(row.number, row.offer) for row in rows if not row.foreign]
         new["offers"] = [row for row in kept if row is not None]
         return new
-
-    def _imported(self, rows: list[Decided]) -> list[tuple[Any, ...]]:
-        """Rows are all from elsewhere, or none is."""
-        if not rows[0].foreign:
-            return []
-        return [(self._count("imports"), rows[0].number, len(rows), time.time())]
 
     def _offers_writer(self) -> Writer:
         """One that knows all that was written, by whomever."""
