@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from .. import checks
 from ..config import describe
@@ -62,6 +63,13 @@ def _room(rows: int) -> int:
     return max(8, 1 << (rows - 1).bit_length())
 
 
+@jax.jit  # step by step it would be nine programs to load
+def _streams(seed: Array) -> tuple[Array, Array]:
+    """The key to begin with, and two words from which those of decisions and outcomes come."""
+    start, rest = jax.random.split(jax.random.wrap_key_data(seed, impl="threefry2x32"))
+    return start, jax.random.bits(rest, (2,), np.uint32)
+
+
 class Mind:
     """One agent, and the state it has from a ledger's outcomes in their order.
 
@@ -82,9 +90,8 @@ class Mind:
         self.recipe, self.offers, self.file = recipe, offers, SNAPSHOT
         self.seed, self.normalise, self.floor = seed, normalise, floor
         self.dtype, self.width = precision(), None
-        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
-        self._start_key = keys[0]
-        self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
+        self._start_key, streams = _streams(np.array([0, seed], np.uint32))
+        self._streams = np.asarray(streams).tolist()
         self.taught: Taught | None = None  # also while it is being changed
         self._marks: list[Taught] = []  # what it was not long ago
         self.agent: Agent | None = None
