@@ -37,6 +37,12 @@ def test_the_capacity_is_that_of_the_results():
         assert parts[part]() in page.read_text()
 
 
+def test_the_times_are_those_of_the_results():
+    page = DOCS / "explanation" / "where-the-time-goes.md"
+    written = runpy.run_path(str(page.with_suffix(".py")))["page"]()
+    assert written == page.read_text(), f"run {page.with_suffix('.py').relative_to(ROOT)}"
+
+
 def test_parameters_of_docstrings_become_a_list():
     listed = runpy.run_path(str(DOCS / "parameters.py"))["listed"]
     text = "Does it.\n\na: one\n    more\nb: two\n\nAnd: not in a list\nthis: neither"
