@@ -7,7 +7,7 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-slow test-browser lint format docs reproduce clean
+.PHONY: test test-slow test-browser lint format docs reproduce bench clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
 test test-slow test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache

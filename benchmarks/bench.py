@@ -5,10 +5,11 @@ python benchmarks/bench.py --only latency     one part (see PARTS), into the sam
 python benchmarks/bench.py --only simulate --full     a GPU: as many realizations as it likes
 
 One table: the work, our seconds (median, and the range over repeats), the other's in the same run
-and by turns, their ratio, and the fraction of the limit: operations that must be done over the
-measured rate of matrix products, or bytes that must move over the measured bandwidth. The same as
-JSON in results/benchmarks/, by the device's name. Vowpal Wabbit and MABWiser are left out where
-they cannot be imported.
+and by turns, their ratio, and the fraction of the limit: the longest of the operations that must be
+done over the measured rate of matrix products, the normal numbers that must be drawn over their
+rate, and the bytes that must move over the bandwidth. On a CPU that is the cache's, for a call's
+realizations are kept in it. The same as JSON in results/benchmarks/, by the device's name. Vowpal
+Wabbit and MABWiser are left out where they cannot be imported.
 """
 
 import argparse
@@ -19,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,24 +32,29 @@ import numpy as np
 import ensemble_sampling as es
 from ensemble_sampling import files
 from ensemble_sampling.paper import figure2, figure3
+from ensemble_sampling.simulate import execution
+from ensemble_sampling.threefry import quick
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bandit_speed import mabwiser, ours, vowpal_wabbit
-from network_speed import numpy_loop
+from network_speed import device_limits, numpy_loop
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks"
-LINE = 64  # bytes that move at once
+CPU = jax.default_backend() == "cpu"
+LINE = 64 if CPU else 32  # bytes that move at once
 BLOCK = 0.5  # seconds after which a slow contender gives way to the next
 
 
 class Row(NamedTuple):
-    """One line of the table; times in seconds, `limit` what the machine needs at least."""
+    """One line of the table; times in seconds, `limit` what the machine needs at least, `needs`
+    the operations, bytes and normal numbers in all."""
 
     work: str
     ours: list[float]
     other: str = ""
     others: list[float] | None = None
     limit: float | None = None
+    needs: Mapping[str, float] | None = None
 
     def told(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -58,14 +65,17 @@ class Row(NamedTuple):
         }
         if self.others:
             told |= {"other": self.other, "other_seconds": float(np.median(self.others))}
+            told["other_range"] = [float(min(self.others)), float(max(self.others))]
             told["ratio"] = told["other_seconds"] / told["seconds"]
         if self.limit is not None:
             told |= {"limit_seconds": self.limit, "fraction": self.limit / told["seconds"]}
+        if self.needs is not None:
+            told["needs"] = dict(self.needs)
         return told
 
 
 def device() -> str:
-    if jax.default_backend() == "cpu":
+    if CPU:
         return f"{platform.machine()} CPU, {os.cpu_count()} cores"
     return jax.local_devices()[0].device_kind
 
@@ -77,24 +87,50 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def by_turns(repeats: int, *calls: Callable[[], Any]) -> list[list[float]]:
-    """Seconds of each, which all meet the same machine; the first of each is not counted."""
-    taken: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    for _ in range(repeats):
-        for call, seconds in zip(calls, taken, strict=True):
-            seconds.append(timed(call))
-    return taken
+    """Seconds of each, which all meet the same machine."""
+    rounds = [[timed(call) for call in calls] for _ in range(repeats)]
+    return [list(seconds) for seconds in zip(*rounds, strict=True)]
 
 
-def rates() -> tuple[float, float]:
-    """(operations per second of a matrix product, bytes per second of a copy)."""
-    size = 2048 if jax.default_backend() == "cpu" else 8192
-    key = jax.random.key(0)
-    x, long = jax.random.normal(key, (size, size)), jnp.ones(2**26)
-    product, copy = jax.jit(lambda x: x @ x), jax.jit(lambda x: x + 1.0)
-    products, copies = by_turns(5, lambda: product(x), lambda: copy(long))
-    return 2 * size**3 / float(np.median(products)), 2 * long.nbytes / float(np.median(copies))
+class Rates(NamedTuple):
+    """What the machine does in a second at best; on a CPU `bytes` are in cache."""
+
+    operations: float
+    normals: float
+    bytes: float
+    bytes_of_memory: float
+
+    @classmethod
+    def measured(cls) -> "Rates":
+        key = jax.random.key(0)
+        keys = jax.random.split(quick(key), 1024)
+        draw = jax.jit(lambda keys: jax.vmap(lambda k: jax.random.normal(k, (4096,)))(keys).max())
+        normals = keys.size * 4096 / _fastest(lambda: draw(keys))
+        if not CPU:
+            limits = device_limits()
+            bandwidth = limits["bytes per second"]
+            return cls(limits["operations per second"], normals, bandwidth, bandwidth)
+        x = jax.random.normal(key, (2048, 2048))
+        product = jax.jit(lambda x: x @ x)
+        operations = 2 * len(x) ** 3 / _fastest(lambda: product(x))
+        # What the chunks of two cores take of the cache, and what no cache can hold.
+        return cls(operations, normals, _bandwidth(2**22, 100), _bandwidth(2**26, 4))
+
+    def limit(self, operations: float = 0.0, bytes: float = 0.0, normals: float = 0.0) -> float:
+        """Seconds that so much takes at least."""
+        return max(operations / self.operations, bytes / self.bytes, normals / self.normals)
+
+
+def _fastest(call: Callable[[], Any]) -> float:
+    call()
+    return min(by_turns(7, call)[0])
+
+
+def _bandwidth(size: int, passes: int) -> float:
+    """Bytes read and written in a second, in place: new memory would be cleared first."""
+    x = jnp.ones(size)
+    over = jax.jit(lambda x: jax.lax.fori_loop(0, passes, lambda _, x: 0.5 * x + 1.0, x))
+    return 2 * passes * x.nbytes / _fastest(lambda: over(x))
 
 
 def numpy_arms(arms: int, members: int, periods: int, rng: np.random.Generator) -> None:
@@ -108,7 +144,7 @@ def numpy_arms(arms: int, members: int, periods: int, rng: np.random.Generator) 
         models[:, a] += (outcome + rng.normal(size=members) - models[:, a]) / pulls[a]
 
 
-def numpy_linear(dim: int, arms: int, members: int, periods: int, rng: Any) -> None:
+def numpy_linear(dim: int, arms: int, members: int, periods: int, rng: np.random.Generator) -> None:
     """One realization of a linear bandit, as one would first write it."""
     actions, truth = rng.normal(size=(arms, dim)), rng.normal(size=dim)
     models, cov = rng.normal(size=(members, dim)), np.eye(dim)
@@ -120,74 +156,121 @@ def numpy_linear(dim: int, arms: int, members: int, periods: int, rng: Any) -> N
         models += np.outer(outcome + rng.normal(size=members) - models @ x, gain)
 
 
-def simulated(work: str, agent: Any, world: Any, size: tuple[int, int], **kept: Any) -> Row:
-    """realizations and periods are `size`; beside one realization of `loop` for each of ours."""
-    realizations, periods = size
-    run = lambda: es.simulate(agent, world, periods, realizations, seed=1).mean  # noqa: E731
-    calls = [run] if kept.get("loop") is None else [run, kept["loop"]]
-    mine, *loop = by_turns(kept.get("repeats", 3), *calls)
-    others = [realizations * seconds for seconds in loop[0]] if loop else None
-    limit = kept["limit"] * realizations * periods if "limit" in kept else None
-    return Row(f"{work}, {realizations:,} x {periods:,} periods", mine, "NumPy loop", others, limit)
+def numpy_neuron(members: int, periods: int, rng: np.random.Generator) -> None:
+    """One realization of a single neuron, model by model, as one would first write it."""
+    of, how = figure2.environment, figure2.learner
+    actions, truth = rng.uniform(-1, 1, (of.arms, of.dim)), rng.normal(size=of.dim)
+    start = rng.normal(size=(members, of.dim)) * figure2.PRIOR_STD
+    models, inputs = start.copy(), np.zeros((periods, of.dim))
+    targets = np.zeros((members, periods))
+    for t in range(periods):
+        x = actions[int(np.argmax(actions @ models[rng.integers(members)]))]
+        inputs[t] = x
+        outcome = 1 / (1 + np.exp(-x @ truth)) + figure2.NOISE_STD * rng.normal()
+        for m in range(members):
+            targets[m, t] = outcome + figure2.NOISE_STD * rng.normal()
+            for _ in range(how.steps):
+                rows = rng.integers(t + 1, size=64)
+                value = 1 / (1 + np.exp(-inputs[rows] @ models[m]))
+                error = 2 * (value - targets[m, rows]) / figure2.NOISE_STD**2 / 64
+                pull = 2 * (models[m] - start[m]) / figure2.PRIOR_STD**2 / (t + 1)
+                models[m] -= 0.1 * ((error * value * (1 - value)) @ inputs[rows] + pull)
 
 
-def simulate(rate: float, bandwidth: float, full: bool) -> list[Row]:
+class Item(NamedTuple):
+    """Something to simulate, what a period of a realization needs at least, and the plain loop.
+
+    loop: a function of the number of periods, which is asked for `looped` of them and scaled
+    """
+
+    work: str
+    agent: Any
+    world: Any
+    realizations: int
+    periods: int
+    needs: Mapping[str, float] | None = None
+    loop: Callable[[int], Any] | None = None
+    looped: int = 250
+    repeats: int = 3
+
+    def run(self) -> Any:
+        return es.simulate(self.agent, self.world, self.periods, self.realizations, seed=1).mean
+
+    def compile(self) -> None:
+        """By a single call of as many realizations as one of `run` has."""
+        size = execution.chunk_size(self.agent, self.world, self.periods, self.realizations)
+        es.simulate(self.agent, self.world, self.periods, size, seed=1, chunk=size, progress=False)
+
+    def row(self, rates: Rates) -> Row:
+        work, decisions = self.work, self.realizations * self.periods
+        work = f"{work}, {self.realizations:,} x {self.periods:,} periods"
+        needs = self.needs and {what: decisions * each for what, each in self.needs.items()}
+        limit = needs and rates.limit(**needs)
+        if self.loop is None:
+            return Row(work, *by_turns(self.repeats, self.run), limit=limit, needs=needs)
+        loop, scale = self.loop, decisions / self.looped
+        mine, others = by_turns(self.repeats, self.run, lambda: loop(self.looped))
+        others = [scale * seconds for seconds in others]
+        return Row(work, mine, "NumPy loop", others, limit, needs)
+
+
+def items(full: bool) -> list[Item]:
     """Network and neuron ensembles at the paper's settings, Gaussian arms, dense linear models."""
     found, rng = [], np.random.default_rng(0)
-    many, periods = (1000, 500) if full else (8, 100)
-    inner = 3 * 64  # steps x batch: inputs a member learns from in a period
+    steps = 3 * 64  # inputs a member learns from in a period: steps x batch
     for members in (10, 30, 100):
+        weights = 101 * 50
+        needs = {
+            "operations": members * steps * 4 * weights + 100 * 2 * weights,
+            "bytes": 4 * 3 * members * weights,  # in and out, and where they started
+            "normals": members,
+        }
+        size = (1000, 500) if full else (8, 100)
+        loop = lambda periods, members=members: numpy_loop(members, periods, rng)  # noqa: E731
         agent = es.EnsembleSampling(figure3.learner, members)
-        operations = members * inner * 4 * 101 * 50 + 100 * 2 * 101 * 50
-        loop = None if full or members > 10 else lambda: numpy_loop(10, periods, rng)
         found.append(
-            simulated(
-                f"network, {members} members",
-                agent,
-                figure3.environment,
-                (many, periods),
-                loop=loop,
-                limit=operations / rate,
-                repeats=2 if members == 100 else 3,
-            )
+            Item(f"network, {members} members", agent, figure3.environment, *size, needs, loop, 20)
         )
-    agent = es.EnsembleSampling(figure2.learner, 30)
-    operations = 30 * inner * 4 * 100 + 100 * 2 * 100
+    needs = {"operations": 30 * steps * 4 * 100 + 100 * 2 * 100, "normals": 30}
     size = (1000, 2000) if full else (40, 100)
-    limit = operations / rate
-    found.append(simulated("neuron, 30 members", agent, figure2.environment, size, limit=limit))
+    agent = es.EnsembleSampling(figure2.learner, 30)
+    loop = lambda periods: numpy_neuron(30, periods, rng)  # noqa: E731
+    found.append(Item("neuron, 30 members", agent, figure2.environment, *size, needs, loop, 20))
     for arms in (50, 200):
-        agent = es.EnsembleSampling(es.IndependentArms(arms, noise_std=1.0), 100)
-        # A column of members is read and written by the line, one member and four sums are read.
-        moved = 100 * 2 * LINE + 5 * 4 * arms
-        size = (10_000, 2_000) if full else (400, 250)
-        loop = None if full else lambda arms=arms: numpy_arms(arms, 100, 250, rng)
-        found.append(
-            simulated(
-                f"Gaussian arms, K = {arms}, 100 members",
-                agent,
-                es.GaussianArms(arms),
-                size,
-                loop=loop,
-                limit=moved / bandwidth,
-            )
-        )
+        learner, world = es.IndependentArms(arms, noise_std=1.0), es.GaussianArms(arms)
+        # A column of members is read and written by the line, and so is an entry of four sums; one
+        # member and the two sums of the mean are read.
+        needs = {"bytes": 2 * (100 + 4) * LINE + 4 * 3 * arms, "normals": 101}
+        size = (10_000, 2000) if full else (1000, 500)
+        loop = lambda periods, arms=arms: numpy_arms(arms, 100, periods, rng)  # noqa: E731
+        name, agent = f"Gaussian arms, K = {arms}", es.EnsembleSampling(learner, 100)
+        found.append(Item(f"{name}, 100 members", agent, world, *size, needs, loop))
+    if not full:
+        found.append(found[-1]._replace(realizations=10_000, periods=2000, loop=None, repeats=2))
+        still = es.EnsembleSampling(learner, 100, es.Unperturbed())
+        found.append(Item(f"{name}, no noise for members", still, world, *size))
+        found.append(Item(f"{name}, no members", es.Uniform(), world, *size))
     for dim in (20, 100):
         agent = es.EnsembleSampling(es.Linear(dim, noise_std=1.0), 30)
-        moved = 4 * (2 * (2 * dim**2 + 2 * 30 * dim) + 100 * dim)  # state read and written, actions
-        size = (1000, 1000) if full else (40, 250)
-        loop = None if full else lambda dim=dim: numpy_linear(dim, 100, 30, 250, rng)
-        found.append(
-            simulated(
-                f"linear, d = {dim}, 30 members",
-                agent,
-                es.LinearBandit(dim, 100, noise_std=1.0),
-                size,
-                loop=loop,
-                limit=moved / bandwidth,
-            )
-        )
+        state = 2 * (dim**2 + 30 * dim)  # sums with what they lost: read and written
+        needs = {
+            "operations": 2 * (100 * dim + 3 * dim**2 + 2 * 30 * dim),
+            "bytes": 4 * (2 * state + 100 * dim),
+            "normals": 31,
+        }
+        size = (1000, 1000) if full else (200, 500)
+        world = es.LinearBandit(dim, 100, noise_std=1.0)
+        loop = lambda periods, dim=dim: numpy_linear(dim, 100, 30, periods, rng)  # noqa: E731
+        found.append(Item(f"linear, d = {dim}, 30 members", agent, world, *size, needs, loop))
     return found
+
+
+def simulate(rates: Rates, full: bool) -> list[Row]:
+    """Beside one realization of a plain loop for each of ours, except at full size."""
+    found = [item._replace(loop=None) if full else item for item in items(full)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(Item.compile, found))
+    return [item.row(rates) for item in found]
 
 
 class NumpyBandit:
@@ -252,7 +335,7 @@ def one_sync(folder: str) -> Callable[[], float]:
     return call
 
 
-def latency(rate: float, bandwidth: float, full: bool) -> list[Row]:
+def latency(rates: Rates, full: bool) -> list[Row]:
     """`choose` and `learn` together, in blocks by turns; JAX's default settings."""
     found = []
     for actions, dim, members, rounds in (
@@ -300,27 +383,42 @@ def _quantiles(work: str, seconds: list[float], name: str, other: list[float]) -
 
 
 SCALED = {
-    "members": [10, 30, 100, 300],
-    "arms": [30, 100, 300, 1000],
-    "dim": [16, 32, 64, 128],
-    "periods": [50, 100, 200, 400],
+    "members": [10, 30, 100, 300, 1000],
+    "arms": [30, 100, 300, 1000, 3000],
+    "dim": [16, 32, 64, 128, 256],
+    "periods": [100, 300, 1000, 3000, 10_000],
 }
+LANES = 32
 
 
-def grown(members: int = 30, arms: int = 100, dim: int = 32, periods: int = 100) -> float:
+def grown(members: int = 30, arms: int = 100, dim: int = 32, periods: int = 500) -> Item:
     agent = es.EnsembleSampling(es.Linear(dim, noise_std=1.0), members)
     world = es.LinearBandit(dim, arms, noise_std=1.0)
-    run = lambda: es.simulate(agent, world, periods, 40, seed=1).mean  # noqa: E731
-    return float(np.median(by_turns(3, run)[0]))
+    return Item("", agent, world, LANES, periods)
 
 
-def growth(rate: float, bandwidth: float, full: bool) -> dict[str, Any]:
-    """Seconds of a linear ensemble over one size at a time, with fitted exponents, and a plot."""
+def held(item: Item) -> int:
+    """Bytes that a call of as many realizations holds at a time."""
+    stack = execution.Stack.of([(item.agent, item.world)])
+    mode = (item.periods, False, False, None)
+    about = execution._program(stack.outline, stack.differs, LANES, mode)[0].memory_analysis()
+    sizes = (about.temp_size_in_bytes, about.argument_size_in_bytes, about.output_size_in_bytes)
+    return sum(sizes)
+
+
+def growth(rates: Rates, full: bool) -> dict[str, Any]:
+    """Seconds and bytes of a linear ensemble over one size at a time, with exponents fitted to the
+    three largest: what does not grow hides it in the others."""
     found = {}
     for name, sizes in SCALED.items():
-        seconds = [grown(**{name: size}) for size in sizes]
-        slope = float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-        found[name] = {"sizes": sizes, "seconds": seconds, "exponent": slope}
+        points = [grown(**{name: size}) for size in sizes]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(Item.compile, points))
+            memory = list(pool.map(held, points))
+        seconds = [float(np.median(s)) for s in by_turns(3, *(point.run for point in points))]
+        found[name] = {"sizes": sizes, "seconds": seconds, "bytes": memory}
+        for what, values in (("exponent", seconds), ("exponent of bytes", memory)):
+            found[name][what] = float(np.polyfit(np.log(sizes[-3:]), np.log(values[-3:]), 1)[0])
     return found
 
 
@@ -330,14 +428,16 @@ def draw(growth: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
-    for name, one in growth.items():
-        axes.loglog(
-            one["sizes"], one["seconds"], "o-", label=f"{name}: exponent {one['exponent']:.2f}"
-        )
-    axes.set(xlabel="size", ylabel="seconds")
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    figure, both = plt.subplots(1, 2, figsize=(11, 3.5), layout="constrained")
+    panels = (("seconds", "exponent", "seconds"), ("bytes", "exponent of bytes", "MiB"))
+    for axes, (what, exponent, label) in zip(both, panels, strict=True):
+        for name, one in growth.items():
+            values = np.array(one[what]) / (2**20 if what == "bytes" else 1)
+            axes.loglog(one["sizes"], values, "o-", label=f"{name}: {one[exponent]:.2f}")
+        axes.set(xlabel="size", ylabel=label)
+        axes.legend(title="exponent", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    for suffix in (".png", ".svg"):
+        figure.savefig(path.with_suffix(suffix), dpi=150)
 
 
 STARTS = {
@@ -350,20 +450,23 @@ STARTS = {
 }
 
 
-def startup(rate: float, bandwidth: float, full: bool) -> list[Row]:
-    """A fresh process; where it compiles, with an empty cache and with a full one."""
+def startup(rates: Rates, full: bool) -> list[Row]:
+    """A fresh process; where it compiles, with a full cache and with an empty one."""
     found = []
     for name, code in STARTS.items():
         with tempfile.TemporaryDirectory() as folder:
-            empty = {
-                **os.environ,
-                "JAX_COMPILATION_CACHE_DIR": "",
-                "ENSEMBLE_SAMPLING_CACHE": folder,
-            }
-            empty.pop("JAX_COMPILATION_CACHE_DIR")
-            run = lambda: subprocess.run([sys.executable, "-c", code], check=True, env=empty)  # noqa: B023, E731
-            cold = [timed(run)]
-            warm = [timed(run) for _ in range(3)]
+
+            def run(cache: str, code: str = code) -> float:
+                environment = {**os.environ, "ENSEMBLE_SAMPLING_CACHE": cache}
+                environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+                command = [sys.executable, "-c", code]
+                return timed(lambda: subprocess.run(command, check=True, env=environment))
+
+            run(f"{folder}/kept")
+            warm, cold = [], []
+            for repeat in range(3):
+                warm.append(run(f"{folder}/kept"))
+                cold.append(run(f"{folder}/{repeat}"))
         found.append(Row(f"{name}, warm cache", warm, "cold cache", cold))
     return found
 
@@ -401,19 +504,23 @@ def main() -> None:
     path = OUT / f"bench-{name}.json"
     kept = files.read_json(path) if path.exists() else {}
     kept.pop("sha256", None)
-    rate, bandwidth = rates()
-    print(f"{device()}: {rate / 1e9:,.0f} GFLOP/s, {bandwidth / 1e9:.1f} GB/s")
+    rates = Rates.measured()
+    print(
+        f"{device()}: {rates.operations / 1e9:,.0f} GFLOP/s, {rates.bytes / 1e9:,.0f} GB/s "
+        f"({rates.bytes_of_memory / 1e9:,.1f} of memory), {rates.normals / 1e6:,.0f} M normals/s"
+    )
     for part in [options.only] if options.only else PARTS:
         began = time.perf_counter()
-        found = PARTS[part](rate, bandwidth, options.full)
+        found = PARTS[part](rates, options.full)
         if isinstance(found, list):
             found = [row.told() for row in found]
             show(found)
         else:
             for size, one in found.items():
-                print(f"time grows with {size} to the power {one['exponent']:.2f}")
-            draw(found, path.with_name(path.stem + "-growth.png"))
-        about_part = {"operations_per_second": rate, "bytes_per_second": bandwidth}
+                time_, memory = one["exponent"], one["exponent of bytes"]
+                print(f"with {size}: time to the power {time_:.2f}, memory {memory:.2f}")
+            draw(found, path.with_name(path.stem + "-growth"))
+        about_part = {f"{name}_per_second": rate for name, rate in rates._asdict().items()}
         kept[part] = {**about_part, "took_seconds": time.perf_counter() - began, "rows": found}
         python = f"Python {platform.python_version()}, JAX {jax.__version__}"
         files.write_json(path, {**kept, "device": device(), "software": python})

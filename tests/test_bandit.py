@@ -19,7 +19,7 @@ from sklearn.linear_model import Ridge, SGDRegressor
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import bandit as bandit_module
-from ensemble_sampling.decide.programs import State
+from ensemble_sampling.decide.states import State
 
 DIM = 3
 AGENT = es.EnsembleSampling(es.Linear(dim=DIM, noise_std=0.5), members=6)

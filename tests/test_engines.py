@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -131,11 +132,15 @@ def seen(agent, key, state, event) -> Array:
 
 
 class Slow(eqx.Module):
-    """Run by Python: says what it begins and what it ends, and takes its time."""
+    """Run by Python: says what it begins, and takes its time.
+
+    doomed: the node that does not end what it begins, and that the others wait for
+    """
 
     folder: str = eqx.field(static=True)
     seconds: float = eqx.field(static=True, default=0.0)
     fatal: bool = eqx.field(static=True, default=False)
+    doomed: str = eqx.field(static=True, default="")
     host: ClassVar[bool] = True
     label: ClassVar[str] = "slow"
 
@@ -148,10 +153,15 @@ class Slow(eqx.Module):
         name = "-".join(map(str, jax.random.key_data(key).tolist()))  # the realization's
         with open(f"{self.folder}/{name}", "a") as file:
             file.write(f"{node}\n")
-        time.sleep(self.seconds)
-        with open(f"{self.folder}/ended", "a") as file:
-            file.write(f"{node} {name}\n")
+        time.sleep(300 if node == self.doomed else self.seconds)
+        began = time.time()
+        while self.doomed and not self.held() and time.time() < began + 300:
+            time.sleep(0.05)
         return jnp.zeros(())
+
+    def held(self) -> bool:
+        """Whether the doomed node has something in hand."""
+        return any(self.doomed in file.read_text() for file in Path(self.folder).iterdir())
 
     def act(self, key, state, actions, available=None):
         return jnp.zeros((), jnp.int32)
@@ -343,21 +353,16 @@ def test_cluster_runs_again_what_a_killed_node_had_in_hand(nodes, tmp_path):
     there.mkdir()
     killed = []
 
-    def in_hand() -> bool:
-        """Whether the node has begun what it has not ended."""
-        files = [f for f in there.iterdir() if f.name != "ended"]
-        ended = (there / "ended").read_text().split() if (there / "ended").exists() else []
-        return any(node.node_id in f.read_text() and f.name not in ended for f in files)
-
     def kill(done, total):
-        if 2 <= done < 8 and not killed and in_hand():
+        if done and not killed:
             nodes.remove_node(node, allow_graceful=False)
             killed.append(done)
 
-    found = simulated(Slow(str(there), 0.5), 16, chunk=1, engine=es.Ray(), progress=kill)
+    slow = Slow(str(there), 0.1, doomed=node.node_id)
+    found = simulated(slow, 16, chunk=1, engine=es.Ray(), progress=kill)
     assert killed
     identical(found, simulated(Slow(str(local)), 16, chunk=1))
-    begun = [f.read_text().split() for f in there.iterdir() if f.name != "ended"]
+    begun = [file.read_text().split() for file in there.iterdir()]
     assert len(begun) == 16
     assert max(map(len, begun)) == 2  # run again, and elsewhere
     assert all(runs[-1] != node.node_id for runs in begun if len(runs) > 1)

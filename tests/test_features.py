@@ -134,13 +134,13 @@ def test_names_are_found_in_time_linear_in_their_number():
     names = [f"item {i}" for i in range(10_000)]
     offers = Offers(10_000, names, None)
     offer = {name: [1.0] for name in reversed(names)}
-    began = time.perf_counter()
+    began = time.process_time()
     read = offers.read(offer, None, names[::2], 1)
     offers.read(offer, None, dict.fromkeys(names, True), 1)
     for number in range(0, 10_000, 10):
         offers.arm(number, 0, names[number])
     # About 40 ms; looked up one by one in a list it would take seconds.
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert read.mask.sum() == 5_000
     with pytest.raises(ValueError, match="'item 7' occurs twice"):
         names_of([*names, "item 7"])

@@ -9,6 +9,7 @@ import ensemble_sampling as es
 from ensemble_sampling.agents import first, shares
 from ensemble_sampling.decide import inline, programs
 from ensemble_sampling.decide.ledger import TOGETHER
+from ensemble_sampling.decide.states import State
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 
@@ -54,26 +55,25 @@ def test_the_first_that_is_true_is_found():
 @pytest.mark.parametrize(("rows", "room"), [(1, 8), (5, 8), (9, 16)])
 def test_a_packed_decision_is_the_same(bandit, rows, room):
     rng, mind = np.random.default_rng(2), bandit._mind
-    state = mind.sync(bandit._ledger)
+    held = mind._held(mind.sync(bandit._ledger))
     table = rng.normal(size=(rows, 3)).astype(np.float32)
     mask = np.arange(rows) % 3 != 1
     filled, free = mind._filled(table, mask)
     assert len(free) == room
     packed = programs.pack_choice((7, 8), table, mask, room)
     words = np.array([7, 8], np.uint32)
-    alone = mind._choose(mind._bound, words, state, filled, free)
-    np.testing.assert_array_equal(mind._choose_packed(mind._bound, state, packed), alone)
+    alone = mind._choose(mind._bound, words, held, filled, free)
+    np.testing.assert_array_equal(mind._choose_packed(mind._bound, packed, held), alone)
 
 
 def test_a_packed_outcome_is_learned_the_same(bandit):
     mind = bandit._mind
-    leaves, structure = jax.tree.flatten(mind.sync(bandit._ledger))
-    state = lambda: jax.tree.unflatten(structure, [leaf.copy() for leaf in leaves])  # noqa: E731
+    held = lambda: mind._held(mind.sync(bandit._ledger).copy())  # noqa: E731
     x = np.array([1.0, -2.0, 0.5], np.float32)
     packed = programs.pack_outcome((7, 8, 9), x, 0.25)
-    one = mind._learn_packed(mind._bound, state(), packed)
+    one = mind._learn_packed(mind._bound, packed, held())
     words, outcome = np.array([7, 8, 9], np.uint32), np.float32(0.25)
-    other = mind._learn(mind._bound, words, state(), x, outcome)
+    other = mind._learn(mind._bound, words, held(), x, outcome)
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
@@ -127,13 +127,15 @@ def test_small_states_are_computed_by_the_thread_that_asks_and_large_ones_are_no
     assert where.platform == "cpu"
     assert where != jax.devices()[0]
     small = es.Bandit(AGENT)
-    assert jax.tree.leaves(small._mind.sync(small._ledger))[0].devices() == {where}
+    mind = small._mind
+    assert mind._held(mind.sync(small._ledger))[0].devices() == {where}
     large = es.Bandit(es.EnsembleSampling(es.Linear(dim=400, noise_std=1.0), members=3))
-    assert jax.tree.leaves(large._mind.sync(large._ledger))[0].devices() == {jax.devices()[0]}
+    mind = large._mind
+    assert mind._held(mind.sync(large._ledger))[0].devices() == {jax.devices()[0]}
 
 
 def test_states_keep_the_names_of_their_arrays():
-    state = programs.State(None, {"a": (jnp.zeros(2), jnp.ones(()))})
+    state = State(None, {"a": (jnp.zeros(2), jnp.ones(()))})
     flat, _ = jax.tree_util.tree_flatten_with_path(state)
     assert [jax.tree_util.keystr(path) for path, _ in flat] == [
         ".belief['a'][0]",
@@ -142,3 +144,18 @@ def test_states_keep_the_names_of_their_arrays():
     again = jax.tree.map(lambda leaf: leaf + 1, state)
     assert again.scale is None
     assert float(again.belief["a"][1]) == 2.0
+
+
+def test_a_state_is_the_same_packed_and_taken_apart():
+    rng = np.random.default_rng(4)
+    large = jnp.asarray(rng.normal(size=(100, 50)).astype(np.float32))
+    key, count = jax.random.key(3), jnp.arange(3, dtype=jnp.int32)
+    state = State(None, {"a": (large, jnp.ones((2, 3)), key), "b": (count, jnp.zeros(()))})
+    layout, arrays = state.held()
+    assert len(arrays) == 4  # the large one, the floats, the key, the whole numbers
+    again = State.of(layout, arrays)
+    for one in (again, State.of(layout, arrays).copy()):
+        assert jax.tree.structure(one) == jax.tree.structure(state)
+        leaves = zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True)
+        assert all(a.dtype == b.dtype and bool((a == b).all()) for a, b in leaves)
+    assert State(None, again.belief).held()[0] is layout

@@ -167,7 +167,7 @@ def test_no_password_is_in_a_message():
     began = time.monotonic()
     with pytest.raises(OSError, match="cannot open the ledger in postgresql://localhost:1") as told:
         Ledger(url)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert "secret" not in str(told.value)
 
 

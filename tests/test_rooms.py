@@ -9,7 +9,7 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks"),
+    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks", "threefry"),
     ("learners",),
     ("posteriors",),
     ("agents", "persistent", "rules"),

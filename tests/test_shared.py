@@ -7,12 +7,11 @@ import time
 import jax
 import numpy as np
 import pytest
+from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import databases
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
 from ensemble_sampling.decide.transfer import export_history
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -22,38 +21,8 @@ ROWS = np.random.default_rng(0).normal(size=(40, 3, 2))
 
 @pytest.fixture
 def opened(tmp_path):
-    """Makes processes of one service, as far as a test needs them: a front and its keeper."""
-    made = []
-
-    def make(agent=AGENT, learns=True, **options):
-        front = Shared(tmp_path / "shop", agent, **options)
-        keeper = Keeper(front, tmp_path / "shop", learns)
-        keeper.holder = f"process {len(made)}"
-        made.append((front, keeper))
-        return front, keeper
-
-    yield make
-    for front, keeper in made:
-        keeper.close()
-        front.close()
-
-
-def decide(front, *asks):
-    (answer,), _ = front.work([asks], [])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
-
-
-def tell(front, *pairs):
-    _, (answer,) = front.work([], [[(*pair, None)[:3] for pair in pairs]])
-    if isinstance(answer, Refused):
-        raise answer
-    return answer
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+    with processes(tmp_path, AGENT) as make:
+        yield make
 
 
 def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened, tmp_path):
@@ -373,14 +342,13 @@ def test_a_lease_from_before_the_clock_was_put_back_holds_nobody_off(opened, mon
     assert first._ledger.holder() == "other"
 
 
-def test_what_was_learned_goes_elsewhere_as_a_file(opened, tmp_path):
+def test_what_was_learned_goes_elsewhere_as_a_file(opened):
     front, keeper = opened()
     made = decide(front, *(Ask(rows.tolist()) for rows in ROWS))
     tell(front, *((one.id, float(n)) for n, one in enumerate(made) if n % 3))
     keeper.step()
     content = export_history(front._ledger)
-    other = Shared(tmp_path / "other", AGENT)
-    keeping = Keeper(other, tmp_path / "other")
+    other, keeping = opened(place="other")
     assert other.take_in(content) == len([n for n in range(40) if n % 3])
     keeping.step()
     # Draws of noise are by a decision's number, which is another one here.
@@ -391,8 +359,6 @@ def test_what_was_learned_goes_elsewhere_as_a_file(opened, tmp_path):
         other.take_in(content[:-40] + bytes(40))
     with pytest.raises(Refused, match="no exported history"):
         other.take_in(b"PK")
-    third = Shared(tmp_path / "third", OTHER)
+    third, _ = opened(OTHER, "third")
     with pytest.raises(Refused, match="another configuration's: they differ in agent"):
         third.take_in(content)
-    for one in (keeping, other, third):
-        one.close()

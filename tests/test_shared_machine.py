@@ -6,12 +6,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from processes import equal, tell
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
@@ -24,10 +24,6 @@ RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
 ROWS = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
 WHO = st.integers(0, 1)
 REWARD = st.sampled_from([-1.0, 0.0, 0.5, 2.0])
-
-
-def same(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 class Service(RuleBasedStateMachine):
@@ -48,12 +44,6 @@ class Service(RuleBasedStateMachine):
         keeper.holder = f"process {self.started}"
         return front, keeper
 
-    def tell(self, front, id, y):
-        _, (answer,) = front.work([], [[(id, y, None)]])
-        if isinstance(answer, Refused):
-            raise answer
-        return answer[0]
-
     @rule(who=WHO, count=st.integers(1, 5), size=st.integers(1, 4))
     def decide(self, who, count, size):
         at = len(self.ids)
@@ -69,9 +59,9 @@ class Service(RuleBasedStateMachine):
         id = self.ids[which % len(self.ids)]
         if id in self.known and self.known[id] != y:
             with pytest.raises(Refused):
-                self.tell(self.all[who][0], id, 100.0)
+                tell(self.all[who][0], (id, 100.0))
         else:
-            assert self.tell(self.all[who][0], id, y) == (id not in self.known)
+            assert tell(self.all[who][0], (id, y)) == [id not in self.known]
             self.known[id] = y
 
     @precondition(lambda self: self.known)
@@ -176,11 +166,11 @@ class Service(RuleBasedStateMachine):
         state = replay.sync(front._ledger)
         for one in (front, other):
             assert one.named == ("rival" if self.promoted else "default")
-            assert self.known == {} or same(one.mind().taught.state, state)
+            assert self.known == {} or equal(one.mind().taught.state, state)
         if self.shadowed and not self.promoted and self.known:
             state = es.Bandit(RIVAL)._mind.sync(front._ledger)
             for one in (front, other):
-                assert same(one.mind("rival").taught.state, state)
+                assert equal(one.mind("rival").taught.state, state)
 
 
 Service.TestCase.settings = settings(

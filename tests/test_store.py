@@ -256,7 +256,7 @@ def test_a_migration_that_cannot_save_leaves_no_snapshot_of_the_old_agent(shop, 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.mind.save_snapshot", full)
+    monkeypatch.setattr("ensemble_sampling.decide.mind.pack", full)
     with pytest.raises(OSError, match="No space left"):
         es.Bandit.migrate(folder, other)
     monkeypatch.undo()
@@ -369,7 +369,7 @@ def test_a_snapshot_that_cannot_be_written_is_only_a_warning(tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.mind.save_snapshot", full)
+    monkeypatch.setattr("ensemble_sampling.decide.mind.pack", full)
     with pytest.warns(UserWarning, match="No space left"):
         play(bandit, OFFERS[:2])
     state = bandit.state

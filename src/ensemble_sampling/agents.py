@@ -20,8 +20,11 @@ def _best(values: Array, available: Array | None) -> Array:
     return _largest(jnp.where(jnp.isnan(values), -jnp.inf, values), available)
 
 
-def _largest(values: Array, available: Array | None) -> Array:
-    """Which of those available are the largest along the last axis; none where one is NaN."""
+def _largest(values: Array, available: Array | None, settled: bool = False) -> Array:
+    """Which of those available are the largest along the last axis; none where one is NaN.
+
+    settled: whether values are sure not to be computed twice, see `in_one_step`.
+    """
     if available is None:
         return values == values.max(axis=-1, keepdims=True)
     values = jnp.where(available, values, -jnp.inf)
@@ -34,7 +37,7 @@ def _largest(values: Array, available: Array | None) -> Array:
         lost = best.any(axis=-1, keepdims=True) | jnp.isnan(values).any(axis=-1, keepdims=True)
         return best | (top & available & ~lost)
 
-    if checks.known(values):
+    if settled or checks.known(values):
         return best
     return jax.lax.cond(best.any(axis=-1).all(), lambda: best, mended)
 
@@ -62,7 +65,7 @@ def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
     return first(mixed == mixed.max())
 
 
-def shares(values: Array, available: Array | None = None) -> Array:
+def shares(values: Array, available: Array | None = None, settled: bool = False) -> Array:
     """How likely a greedy choice is to fall on each action (..., K); ties share equally.
 
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
@@ -70,19 +73,24 @@ def shares(values: Array, available: Array | None = None) -> Array:
     available = checks.available(available, values.shape[-1])
     if available is None:  # lest rounding leave none, see `_largest`
         available = jnp.ones(values.shape[-1], bool)
-    best = _largest(values, available).astype(values.dtype)
+    best = _largest(values, available, settled).astype(values.dtype)
     count = best.sum(axis=-1, keepdims=True)
     return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best
 
 
 def votes(
-    posterior: Posterior, belief: Any, values: Array, draws: int, available: Array | None = None
+    posterior: Posterior,
+    belief: Any,
+    values: Array,
+    draws: int,
+    available: Array | None = None,
+    settled: bool = False,
 ) -> Array:
     """How likely each action (K,) is to be best under one of the posterior's models.
 
     values: of the models, as `posterior.values` gave them for so many `draws`
     """
-    each, weights = shares(values, available), fact(posterior, "weights")(belief, draws)
+    each, weights = shares(values, available, settled), fact(posterior, "weights")(belief, draws)
     return each.mean(axis=0) if weights is None else weights @ each
 
 
@@ -132,12 +140,17 @@ class ThompsonSampling(eqx.Module):
     ) -> Array:
         features = checks.offer(features)
         key = jax.random.key(0) if key is None else checks.key(key)
-        values = self.values(key, state, features)
-        return votes(self.posterior, state, values, self.draws, available)
+        return self.chances(state, self.values(key, state, features), available, False)
 
     def values(self, key: Key, state: Any, features: Array) -> Array:
         """What each of the models thinks the actions are worth (S, K)."""
         return self.posterior.values(key, state, features, self.draws)
+
+    def chances(
+        self, state: Any, values: Array, available: Array | None, settled: bool = True
+    ) -> Array:
+        """How likely each action is to be chosen, by what the models think of them."""
+        return votes(self.posterior, state, values, self.draws, available, settled)
 
     def diverged(self, state: Any) -> Array | int:
         """How often models had to be put back to their start."""
@@ -282,13 +295,17 @@ class EpsilonGreedy(eqx.Module):
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
-        _, t = state
         features = checks.offer(features)
         key = jax.random.key(0) if key is None else checks.key(key)
-        values = self.values(key, state, features)[0]
-        epsilon = self.epsilon(t)
-        uniform = shares(jnp.zeros_like(values), available)
-        return (1 - epsilon) * shares(values, available) + epsilon * uniform
+        return self.chances(state, self.values(key, state, features), available, False)
+
+    def chances(
+        self, state: Any, values: Array, available: Array | None, settled: bool = True
+    ) -> Array:
+        """How likely each action is to be chosen, by what the one model thinks of them."""
+        epsilon = self.epsilon(state[1])
+        uniform = shares(jnp.zeros_like(values[0]), available, settled)
+        return (1 - epsilon) * shares(values[0], available, settled) + epsilon * uniform
 
     def values(self, key: Key, state: Any, features: Array) -> Array:
         """What the one model thinks the actions are worth (1, K)."""

@@ -93,6 +93,10 @@ class Facts:
         """Values (S, K) of S equally likely models, those `probabilities` are made of with the
         same key (agents; a posterior's takes the number of draws as well); None: it has none."""
 
+    chances: Callable[[Any, Array, Array | None], Array] | None = None
+    """(state, values, available) -> `probabilities` by values that are settled, see `in_one_step`
+    (agents); None: only by features."""
+
     advance: Callable[[Key, Any, Array], Any] | None = None
     """(key, world, period) -> the world of that period, made from the one before it, for
     environments that change: `init` draws the world of period 0, `advance` is asked for those of 1,
@@ -129,6 +133,25 @@ def broken(state: Any) -> Array:
     numbers = [leaf for leaf in arrays if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     bad = [~jnp.isfinite(leaf).all() for leaf in numbers]
     return jnp.stack([jnp.array(False), *bad]).any().astype(jnp.int32)
+
+
+def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
+    """`function(*given)` as a branch always taken, which the compiler does not know.
+
+    What comes of it is settled: whoever uses it reads the same numbers, where a compiler may
+    otherwise compute them again for each, and round them differently. And steps of which there are
+    dozens stay by themselves. Left among the large ones of an update, they make a CPU's threads
+    share the work of a single decision, and waking them takes longer than all of it.
+
+    word: a number that is known when it runs; mapped over, there is no branch
+    """
+    if not isinstance(word, jax.core.Tracer):
+        return function(*given)  # not compiled, where a branch would be, anew in every call
+    shapes = jax.eval_shape(function, *given)
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    number = jnp.issubdtype(word.dtype, jnp.inexact)
+    always = ~(word < -jnp.inf) if number else (word | 1) != 0
+    return jax.lax.cond(always, function, lambda *_: nothing, *given)
 
 
 class Environment(Protocol):

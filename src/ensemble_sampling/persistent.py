@@ -78,11 +78,16 @@ class Persistent(eqx.Module):
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
         features = checks.offer(features)
-        belief, tried = state
         key = jax.random.key(0) if key is None else checks.key(key)
-        values = self.posterior.values(key, belief, features, self.draws)
+        return self.chances(state, self.values(key, state, features), available, False)
+
+    def chances(
+        self, state: Any, values: Array, available: Array | None, settled: bool = True
+    ) -> Array:
+        """How likely each action is to be chosen, by what the models think of them."""
+        belief, tried = state
         available = checks.available(available, values.shape[-1])
-        chances = votes(self.posterior, belief, values, self.draws, available)
+        chances = votes(self.posterior, belief, values, self.draws, available, settled)
         owed = self._owed(tried, values.std(axis=0), available)
         some = owed.any()
         least = jnp.where(owed, tried.times, jnp.inf)

@@ -23,8 +23,8 @@ from .features import Hasher, precision
 from .ledger import Decided, Ledger, Observed, Revised
 from .offered import Offered
 from .offers import Offer
-from .programs import State
 from .shadows import candidate, known, opinions
+from .states import State
 from .summary import Summary, draw, summarize
 from .tables import is_frame, records
 

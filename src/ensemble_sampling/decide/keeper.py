@@ -4,10 +4,8 @@ import os
 import secrets
 import socket
 import time
+from pathlib import Path
 from typing import Any
-
-import jax
-import jax.numpy as jnp
 
 from .asked import Settings
 from .begun import Begun
@@ -15,7 +13,7 @@ from .ledger import Ledger
 from .mind import Mind, Taught
 from .shadows import watching
 from .shared import APPRENTICE, SETTINGS, Shared
-from .snapshots import SNAPSHOT, Snapshot, pack, unpack
+from .snapshots import SNAPSHOT, unpack
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
@@ -25,9 +23,31 @@ TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
 
 
-@jax.jit
-def _copy(state: Any) -> Any:
-    return jax.tree.map(jnp.copy, state)
+def _named(pid: int) -> str:
+    """A process as the holder of a lease. By chance too: those of two containers may have one name
+    and one number. On Linux it ends with what tells whose numbers of processes these are."""
+    name = f"{socket.gethostname()}:{pid}:{secrets.token_hex(3)}"
+    try:
+        numbers = os.stat("/proc/self/ns/pid").st_ino
+        return f"{name}:{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{numbers}"
+    except OSError:
+        return name
+
+
+def _gone(holder: str | None) -> bool:
+    """Whether a process is known to have ended: one of this machine that is not there any more."""
+    if holder is None or holder.count(":") != 3:
+        return False
+    name, pid, _, numbers = holder.split(":")
+    here, _, _, *ours = _named(0).split(":")
+    try:
+        if (name, [numbers]) == (here, ours):
+            os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):  # another user's
+        pass
+    return False
 
 
 class Keeper(Begun):
@@ -39,9 +59,9 @@ class Keeper(Begun):
 
     def __init__(self, front: Shared, place: Any, learns: bool = True):
         self.front, self._folder, self._snapshot_every = front, place, 0
-        # By chance too: processes of two containers may have one name and one number.
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.learning, self.learner, self.behind = False, None, 0.0
+        self.holder = _named(os.getpid())
+        self.learning, self.behind = False, 0.0
+        self.learner: str | None = None
         self.decisions = self.outcomes = self.known = 0
         self._learns, self._renew, self._due = learns, 0.0, 0.0
         self._seen: dict[str, Any] = {}  # what was followed last, by file
@@ -54,6 +74,9 @@ class Keeper(Begun):
     def step(self) -> None:
         """Learn what is new, or take it over."""
         now = time.monotonic()
+        if self._learns and self.learner != self.holder and _gone(self.learner):
+            self._ledger.release(self.learner)
+            self._renew = 0.0
         if now >= self._renew:
             self._renew = now + LEASE / 3
             held = self._learns and self._ledger.lease(self.holder, LEASE)
@@ -101,7 +124,7 @@ class Keeper(Begun):
         if taught.follows(theirs.taught):
             if theirs.description != mind.description:  # it was changed meanwhile
                 return False
-            theirs.taught = taught._replace(state=_copy(taught.state))  # learning consumes its own
+            theirs.taught = taught._replace(state=taught.state.copy())  # learning consumes its own
         return theirs.taught is not None and theirs.taught.known == taught.known
 
     def _reload(self) -> None:
@@ -130,15 +153,11 @@ class Keeper(Begun):
             durable = taught.outcomes - saved >= SAVE
             if not durable and not self._followed:
                 continue
-            self._ledger.store(mind.file, self._packed(mind, taught), durable=durable)
+            self._ledger.store(mind.file, mind.packed(self._ledger), durable=durable)
             self._published[mind.file] = taught.known
             if durable and mind is self._mind:
                 self._saved = taught.outcomes
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
-
-    def _packed(self, mind: Mind, taught: Taught) -> bytes:
-        about = (self._ledger.id, taught.outcomes, mind.description, 0)
-        return pack(Snapshot(taught.state, *about, taught.revisions, taught.origin))
 
     def _follow(self) -> None:
         if self.front._mind.host:
@@ -187,6 +206,6 @@ class Keeper(Begun):
         if self.learning:
             for mind in (self._mind, *self._shadows.minds().values()):
                 if mind.taught is not None and mind.width is not None and not mind.host:
-                    self._ledger.store(mind.file, self._packed(mind, mind.taught))
+                    self._ledger.store(mind.file, mind.packed(self._ledger))
             self._ledger.release(self.holder)
         self._ledger.close()

@@ -14,12 +14,12 @@ from ..core import Agent, Facts, fact
 from .decisions import Values
 from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
-from .inline import placed
 from .ledger import Decided, Ledger
 from .offers import Offers
-from .programs import State, pack_choice, pack_outcome, programs
+from .programs import pack_choice, pack_outcome, rule_of
 from .scale import LAST, Scale, frozen
-from .snapshots import SNAPSHOT, Snapshot, load_snapshot, save_snapshot
+from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
+from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
@@ -55,11 +55,6 @@ def _holds(ledger: Ledger, taught: Taught) -> bool:
     """Whether everything it was taught is still so."""
     first = ledger.first_revised(after=taught.revisions)
     return first is None or first > taught.outcomes
-
-
-def copied(leaf: Any) -> Any:
-    """An array of its own: learning consumes those of the state."""
-    return leaf.copy() if isinstance(leaf, jax.Array) else leaf
 
 
 def _room(rows: int) -> int:
@@ -104,9 +99,8 @@ class Mind:
         self.host = bool(fact(agent, "host"))
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        program = programs(agent, self.floor)
-        self._bound, self._init, self._choose, self._learn, self._rank, self._many = program[:6]
-        self._choose_packed, self._learn_packed, self._where = program[6:]
+        self._bound, self._init, self._programs, self._where = rule_of(agent, self.floor)
+        self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
 
     @property
@@ -153,7 +147,23 @@ class Mind:
     def _state(self, scale: Scale | None) -> State:
         """Before anything was learned."""
         state = State(scale, self._init(self._bound, self._start_key))
-        return placed(state, self._where)
+        self._held(state)
+        return state
+
+    def _use(self, layout: Layout | None) -> None:
+        """The programs for such states; None: those in plain Python, or none yet."""
+        self._layout, program = layout, self._programs(layout)
+        self._choose, self._learn, self._rank, self._many = program[:4]
+        self._choose_packed, self._learn_packed = program[4:]
+
+    def _held(self, state: State) -> Any:
+        """The state as the programs take it."""
+        if self.host:
+            return state
+        layout, arrays = state.held(self._where)
+        if layout is not self._layout:
+            self._use(layout)
+        return arrays
 
     def _begun(self, ledger: Ledger) -> Taught:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
@@ -177,7 +187,7 @@ class Mind:
         if now.revisions != ledger.revisions:
             now = self._revised(ledger, now)
         due = frozen(ledger.outcomes)
-        if now.state.scale is not None and now.frozen < due:
+        if now.frozen < due and now.state.scale is not None:
             now = self._rescaled(ledger, now, now.state.scale, due)
         self.taught = now
         for row in islice(ledger.learned(after=now.outcomes), most):
@@ -194,7 +204,7 @@ class Mind:
         if _holds(ledger, now):
             found = now
         elif marks:
-            found = marks[-1]._replace(state=jax.tree.map(copied, marks[-1].state))
+            found = marks[-1]._replace(state=marks[-1].state.copy())
         else:
             found = self._begun(ledger)
             found = found if _holds(ledger, found) else Taught(self._fresh(), 0, 0)
@@ -206,7 +216,7 @@ class Mind:
         rows = islice(ledger.learned(after=0), due)
         new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
         if scale.agrees(new):
-            return now._replace(state=State(placed(new, self._where), now.state.belief), frozen=due)
+            return now._replace(state=State(new, now.state.belief), frozen=due)
         return Taught(self._state(new), 0, due, now.revisions)
 
     def _origin(self, first: Any) -> float:
@@ -224,15 +234,17 @@ class Mind:
         words = (self._streams[1], row.number, arm)
         features = row.features.astype(self.dtype, copy=False)
         now, self.taught = self.taught, None  # consumed
+        held = self._held(now.state)
         if isinstance(outcome, float) and not self.host:
             packed = pack_outcome(words, features, outcome)
-            state = self._learn_packed(self._bound, now.state, packed)
+            learned = self._learn_packed(self._bound, packed, held)
         else:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
-            state = self._learn(self._bound, key, now.state, features, y)
+            learned = self._learn(self._bound, key, held, features, y)
+        state = learned if self._layout is None else State.of(self._layout, learned)
         self.taught = Taught(state, now.outcomes + 1, *now[2:])
         if self.taught.outcomes % MARK == 0 and not self.host:
-            mark = self.taught._replace(state=jax.tree.map(copied, state))
+            mark = self.taught._replace(state=state.copy())
             self._marks = [*self._marks[-1:], mark]
 
     def check_history(self, ledger: Ledger) -> None:
@@ -252,7 +264,7 @@ class Mind:
         before = after - len(rows)
         if now is None or now.outcomes != before or now.revisions != ledger.revisions:
             self.sync(ledger)
-        elif before >= LAST or now.state.scale is None or frozen(before) == frozen(after):
+        elif before >= LAST or frozen(before) == frozen(after) or now.state.scale is None:
             for decided, outcome in rows:
                 self._apply(decided, outcome)
         else:
@@ -266,10 +278,12 @@ class Mind:
         if self.offers.arms is None and not self.host and table.shape[1]:
             room = _room(rows)
             packed = pack_choice((self._streams[0], number), table, mask, room)
-            drawn = np.asarray(self._choose_packed(self._bound, state, packed))
+            held = self._held(state)
+            drawn = np.asarray(self._choose_packed(self._bound, packed, held))
             return self._drawn(drawn, rows, room)
         table, mask = self._filled(table, mask)
-        drawn = np.asarray(self._choose(self._bound, self._key(number), state, table, mask))
+        held = self._held(state)
+        drawn = np.asarray(self._choose(self._bound, self._key(number), held, table, mask))
         return self._drawn(drawn, rows, len(mask))
 
     def pick_many(
@@ -279,6 +293,7 @@ class Mind:
         found: dict[int, Any] = {}
         alike: dict[Any, list[int]] = {}
         filled = [self._filled(table, mask) for table, mask in offers]
+        held = self._held(state)
         for n, (table, mask) in enumerate(filled):
             alike.setdefault((table.shape, len(mask)), []).append(n)
         for all_of in alike.values():
@@ -287,14 +302,14 @@ class Mind:
                 if len(part) == 1 or self._many is None:
                     for n in part:
                         key, (table, mask) = self._key(numbers[n]), filled[n]
-                        found[n] = np.asarray(self._choose(self._bound, key, state, table, mask))
+                        found[n] = np.asarray(self._choose(self._bound, key, held, table, mask))
                     continue
                 size = 1 << (len(part) - 1).bit_length()
                 padded = part + part[:1] * (size - len(part))
                 keys = np.stack([self._key(numbers[n]) for n in padded])
                 tables = np.stack([filled[n][0] for n in padded])
                 masks = np.stack([filled[n][1] for n in padded])
-                drawn = np.asarray(self._many(self._bound, keys, state, tables, masks))
+                drawn = np.asarray(self._many(self._bound, keys, held, tables, masks))
                 found |= zip(part, drawn, strict=False)
         return [
             self._drawn(found[n], len(offers[n][1]), len(filled[n][1])) for n in range(len(offers))
@@ -324,8 +339,8 @@ class Mind:
     ) -> list[int]:
         """The actions by what one plausible model thinks of them, the chosen one first."""
         table, mask = self._filled(table, mask)
-        key, first = self._key(number), np.int32(index)
-        return np.asarray(self._rank(self._bound, key, state, table, mask, first)).tolist()
+        key, first, held = self._key(number), np.int32(index), self._held(state)
+        return np.asarray(self._rank(self._bound, key, held, table, mask, first)).tolist()
 
     def _key(self, number: int) -> np.ndarray:
         """The words of the key by which decision `number` is made."""
@@ -357,7 +372,8 @@ class Mind:
         if not self.host and outcome.shape not in self._known_outcomes:
             key, features = np.zeros(3, np.uint32), np.zeros(self.width or 0, self.dtype)
             state = self.taught.state if self.taught is not None else self.sync(ledger)
-            jax.eval_shape(self._learn, self._bound, key, state, features, outcome)
+            held = self._held(state)
+            jax.eval_shape(self._learn, self._bound, key, held, features, outcome)
             if self._check is None:
                 self._known_outcomes.add(outcome.shape)
         return exact.tolist()
@@ -370,12 +386,16 @@ class Mind:
 
     def save(self, ledger: Ledger) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
-        state = self.sync(ledger)
-        if self.taught is None or not self._is_saved(ledger):
-            return
-        about = (ledger.id, self.taught.outcomes, self.description, self.diverged(ledger))
-        snapshot = Snapshot(state, *about, self.taught.revisions, self.taught.origin)
-        save_snapshot(ledger, self.file, snapshot)
+        self.sync(ledger)
+        if self.taught is not None and self._is_saved(ledger):
+            ledger.store(self.file, self.packed(ledger))
+
+    def packed(self, ledger: Ledger) -> bytes:
+        """What it has learned so far, as the contents of a file."""
+        now = self.taught
+        assert now is not None
+        about = (ledger.id, now.outcomes, self.description, self._diverged(now.state))
+        return pack(Snapshot(now.state, *about, now.revisions, now.origin))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -383,5 +403,7 @@ class Mind:
 
     def diverged(self, ledger: Ledger) -> int:
         """How often models had to be put back to their start."""
-        belief = self.sync(ledger).belief
-        return 0 if self.agent is None else int(fact(self.agent, "diverged")(belief))
+        return self._diverged(self.sync(ledger))
+
+    def _diverged(self, state: State) -> int:
+        return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))

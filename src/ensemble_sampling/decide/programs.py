@@ -1,7 +1,7 @@
 """The functions a bandit runs, compiled once for all agents of one structure."""
 
 from dataclasses import is_dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,60 +11,9 @@ from jax import Array
 
 from ..agents import first, shares
 from ..config import as_array
-from ..core import Action, Agent, Key, fact
+from ..core import Action, Agent, Key, fact, in_one_step
 from .inline import chosen, placed
-from .scale import Scale
-
-
-class _Parts(NamedTuple):
-    scale: Scale | None
-    belief: Any
-
-
-@jax.tree_util.register_pytree_with_keys_class
-class State:
-    """Everything learned; a function of the ledger's outcomes in their order.
-
-    What a compiled program returns stays flat until somebody looks: to take a tree of named tuples
-    apart and to put it together takes as long as to learn.
-    """
-
-    __slots__ = ("_flat", "_parts")
-
-    def __init__(self, scale: Scale | None, belief: Any):
-        self._parts: _Parts | None = _Parts(scale, belief)
-        self._flat: Any = None  # leaves and structure
-
-    def _both(self) -> _Parts:
-        parts = self._parts
-        if parts is None:
-            leaves, structure = self._flat
-            parts = self._parts = jax.tree.unflatten(structure, leaves)
-        return parts
-
-    @property
-    def scale(self) -> Scale | None:
-        return self._both().scale
-
-    @property
-    def belief(self) -> Any:
-        return self._both().belief
-
-    def tree_flatten(self) -> Any:
-        if self._flat is None:
-            self._flat = jax.tree.flatten(self._parts)
-        return self._flat
-
-    def tree_flatten_with_keys(self) -> Any:
-        """Each with its path, as one word."""
-        found, structure = jax.tree_util.tree_flatten_with_path(self._both())
-        return [(jax.tree_util.keystr(path), leaf) for path, leaf in found], structure
-
-    @classmethod
-    def tree_unflatten(cls, structure: Any, leaves: Any) -> "State":
-        state = cls.__new__(cls)
-        state._parts, state._flat = None, (leaves, structure)
-        return state
+from .states import Layout, State
 
 
 class Rule(NamedTuple):
@@ -75,46 +24,68 @@ class Rule(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What a rule does, as functions whose first argument is `bound`, the rule's numbers."""
+    """What a rule does, as functions of its numbers, something and a state; the numbers and the
+    state as `Layout` packs them."""
 
-    bound: Any
-    init: Any
     choose: Any
     learn: Any
     rank: Any
     choose_many: Any  # with a leading axis on all but the state; None in plain Python
-    choose_packed: (
-        Any  # with all but the state in one array: every other takes a while to hand over
-    )
+    choose_packed: Any  # with all but the state in one array
     learn_packed: Any
+
+
+class Begun(NamedTuple):
+    """What a rule begins with."""
+
+    bound: Any
+    init: Any
+    programs: Any  # those for states of a layout
     where: Any = None  # the processor it runs on, if not JAX's default
 
 
-def programs(agent: Agent, floor: float = 0.0) -> Programs:
+def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     """What a bandit does by an agent; where that runs in plain Python, as it is."""
     rule = Rule(agent, floor or None)
     if fact(agent, "host"):
         rule = rule._replace(agent=_once(agent))
-        return Programs(rule, init, choose, learn, rank, None, None, None)
-    bound, structure = jax.tree.flatten(jax.tree.map(as_array, rule))
-    compiled = _compiled(structure)
-    where = chosen(jax.eval_shape(compiled[0], bound, jax.random.key(0)))
-    return Programs(placed(bound, where), *compiled)._replace(where=where)
+        here = Programs(choose, learn, rank, None, None, None)
+        return Begun(rule, init, lambda _: here)
+    layout, leaves = Layout.of(jax.tree.map(as_array, rule))
+    compiled, bound = _of(layout), layout.packed(leaves)
+    begin = compiled(init)
+    where = chosen(jax.eval_shape(begin, bound, jax.random.key(0)))
+    return Begun(placed(bound, where), begin, partial(_compiled, layout), where)
 
 
 @lru_cache(maxsize=64)
-def _compiled(structure: Any) -> tuple[Any, ...]:
-    """For rules of one structure; settings stay free."""
+def _of(layout: Layout) -> Any:
+    """Compiles functions of rules of one structure; settings stay free."""
 
-    def of(function: Any, **options: Any) -> Any:
-        def run(leaves: list[Array], *rest: Any) -> Any:
-            return function(jax.tree.unflatten(structure, leaves), *rest)
+    @cache
+    def compiled(function: Any) -> Any:
+        return jax.jit(lambda bound, *rest: function(layout.unpacked(bound), *rest))
 
-        return jax.jit(run, **options)
+    return compiled
+
+
+@lru_cache(maxsize=64)
+def _compiled(rules: Layout, states: Layout | None) -> Programs:
+    """For rules and states of these structures; none while that of states is not known."""
+    if states is None:
+        return Programs(*[None] * 6)
+
+    def of(function: Any, learns: bool = False) -> Any:
+        def run(bound: list[Array], about: Array, held: list[Array], *rest: Any) -> Any:
+            state = State(*states.unpacked(held))
+            found = function(rules.unpacked(bound), about, state, *rest)
+            return states.packed(jax.tree.leaves(found)) if learns else found
+
+        return jax.jit(run, donate_argnums=2 if learns else ())
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
-    packed = of(choose_packed), of(learn_packed, donate_argnums=1)
-    return of(init), of(choose), of(learn, donate_argnums=2), of(rank), of(many), *packed
+    alone = of(choose), of(learn, True), of(rank), of(many)
+    return Programs(*alone, of(choose_packed), of(learn_packed, True))
 
 
 class _Once:
@@ -155,9 +126,31 @@ def probabilities(rule: Rule, look: Key, state: State, features: Array, availabl
     look: the key by which it looks at them
     """
     chances = rule.agent.probabilities(state.belief, features, available, look)
+    return _lifted(rule, chances, available)
+
+
+def _lifted(rule: Rule, chances: Array, available: Array) -> Array:
+    """With the share that is left to chance."""
     if rule.floor is None:
         return chances
     return (1 - rule.floor) * chances + rule.floor * available / available.sum()
+
+
+def _judged(
+    rule: Rule, look: Key, state: State, features: Array, available: Array
+) -> tuple[Array, Array | None]:
+    """`probabilities`, and the values that they come from, if the agent has any."""
+    about: Any = fact(rule.agent, "values")
+    by_values: Any = fact(rule.agent, "chances")
+    leaves = [leaf for leaf in jax.tree.leaves(state.belief) if isinstance(leaf, Array)]
+    word = next((leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)), None)
+    if by_values is None or word is None:
+        chances = probabilities(rule, look, state, features, available)
+        return chances, about(look, state.belief, features)
+    values = in_one_step(
+        lambda *given: about(look, *given), word.ravel()[0], state.belief, features
+    )
+    return _lifted(rule, by_values(state.belief, values, available), available), values
 
 
 def choose(rule: Rule, words: Array, state: State, features: Array, available: Array) -> Array:
@@ -169,10 +162,9 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     """
     key = _key(words)
     features, look = offered(rule, key, state, features, available)
-    chances = probabilities(rule, look, state, features, available)
+    chances, values = _judged(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
     index = first(total > total.max() * _uniform(words, chances.dtype))
-    values = fact(rule.agent, "values")(look, state.belief, features)
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
@@ -210,7 +202,7 @@ def pack_choice(
     return packed
 
 
-def choose_packed(rule: Rule, state: State, packed: Array) -> Array:
+def choose_packed(rule: Rule, packed: Array, state: State) -> Array:
     """`choose` by what `pack_choice` made; there must be features."""
     rows, width = packed.shape
     sizes = (1 << n for n in range(32))
@@ -229,7 +221,7 @@ def pack_outcome(words: tuple[int, int, int], features: np.ndarray, outcome: flo
     return packed
 
 
-def learn_packed(rule: Rule, state: State, packed: Array) -> State:
+def learn_packed(rule: Rule, packed: Array, state: State) -> State:
     """`learn` by what `pack_outcome` made: an outcome that is a single number."""
     return learn(rule, _words(packed[:3], 3), state, packed[4:], packed[3])
 

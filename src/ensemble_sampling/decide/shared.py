@@ -3,6 +3,7 @@
 import threading
 import time
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -17,17 +18,17 @@ from .begun import HASHER, Begun
 from .decisions import Values
 from .features import Hasher
 from .ledger import Decided, Event, Ledger, Observed, Opinion, Revised
-from .mind import Mind, Taught
+from .mind import MANY, Mind, Taught, _room
 from .offered import Offered
 from .offers import Offer
-from .programs import State
 from .shadows import candidate, recorded, watching
 from .snapshots import SNAPSHOT
+from .states import State
 from .transfer import import_history, read_history
 
 SETTINGS, KEPT = "service", "kept"  # where a ledger keeps them
+RECENT = 100  # decisions whose offers are compiled for at the start
 APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
-Answer = list[Any] | Refused
 Told = tuple[str, Any, str | None]  # id of a decision or event, what came of it, and its `ref`
 
 
@@ -60,8 +61,21 @@ class Draft(NamedTuple):
     said: list[Opinion]
 
 
+class Later(NamedTuple):
+    """Decisions that can be made when programs for offers like this one are compiled."""
+
+    offer: Offer
+
+
+Answer = list[Any] | Refused | Later
+
+
 class Changed(Exception):
     """The ledger's configuration is no longer the one that is loaded."""
+
+
+class Rehearsed(Exception):
+    """What was settled holds for nothing but to see what follows from it."""
 
 
 class Shared(Begun):
@@ -91,6 +105,7 @@ class Shared(Begun):
         self._given = (agent, seed, None, hasher, actions, floor)
         self.candidates = dict(candidates or {})
         self._door = threading.RLock()
+        self._compiled: dict[Any, int] = {}  # for how many offers of a shape at once
         self.loaded: tuple[int, int] | None = None  # what of the configuration it knows
         self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
         self._setup(*self._given)
@@ -130,6 +145,7 @@ class Shared(Begun):
             same = [m for m in former if m.width is not None and m.description == mind.description]
             if same and same[0].width == mind.width:
                 mind.taught = same[0].taught
+        self._programs = tuple(m._choose for m in self._shadows.minds().values())
         self.loaded = self._ledger.configured
 
     @property
@@ -159,10 +175,14 @@ class Shared(Begun):
         raise error
 
     def work(
-        self, decisions: Sequence[Sequence[Ask]], outcomes: Sequence[Sequence[Told]]
+        self,
+        decisions: Sequence[Sequence[Ask]],
+        outcomes: Sequence[Sequence[Told]],
+        hurry: bool = False,
     ) -> tuple[list[Answer], list[Answer]]:
         """Groups of decisions and groups of outcomes in one transaction. Each group is done or
-        refused as a whole, whatever becomes of the others."""
+        refused as a whole, whatever becomes of the others; in a `hurry`, those for which there is
+        something to `prepare` are left for `Later`."""
         with self._door:
             self._ledger.check()
             first: list[Answer] = []
@@ -171,7 +191,7 @@ class Shared(Begun):
                     self._load()
                 try:
                     first += self._open(decisions[len(first) :])
-                    drafts = self._drafted(decisions[len(first) :])
+                    drafts = self._drafted(decisions[len(first) :], hurry)
                     with self._ledger.turn():
                         if self.outdated:
                             raise Changed
@@ -183,6 +203,7 @@ class Shared(Begun):
         """While the number of features is open, one group after another tries to settle it."""
         done: list[Answer] = []
         while self._mind.width is None and len(done) < len(groups):
+            self._rehearse(groups[len(done)])
             try:
                 with self._ledger.turn():
                     if self.outdated:
@@ -208,7 +229,9 @@ class Shared(Begun):
             self._offers.hasher = HASHER
             self._mind.settle(HASHER.width)
 
-    def _settled(self, group: Sequence[Ask]) -> list[Made]:
+    @contextmanager
+    def _settling(self, group: Sequence[Ask]) -> Iterator[tuple[list[Offer], set[int]]]:
+        """Offers as the first ones, and their numbers of features, of which there is one."""
         offers = [(ask.actions, ask.context, ask.available) for ask in group]
         with self._tentative(offers):
             with _refusing():
@@ -216,22 +239,39 @@ class Shared(Begun):
                 widths = {offer.table.shape[1] for offer in read}
                 if len(widths) > 1:
                     raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
+            yield read, widths
+
+    def _rehearse(self, group: Sequence[Ask]) -> None:
+        """Compile what the first decisions need, before the turn in which others wait for them."""
+        with suppress(Refused, Rehearsed), self._settling(group) as (read, widths):
+            self._mind.settle(next(iter(widths), None))
+            self._drafts([*zip(group, read, strict=True)])
+            raise Rehearsed
+
+    def _settled(self, group: Sequence[Ask]) -> list[Made]:
+        with self._settling(group) as (read, widths):
             self._settle(widths)
             (made,) = self._record([self._drafts([*zip(group, read, strict=True)])])
-            assert not isinstance(made, Refused)
+            assert isinstance(made, list)
             return made
 
-    def _drafted(self, groups: Sequence[Sequence[Ask]]) -> list[list[Draft] | Refused]:
-        read = [self._read(group) for group in groups]
+    def _drafted(
+        self, groups: Sequence[Sequence[Ask]], hurry: bool
+    ) -> list[list[Draft] | Refused | Later]:
+        read: list[list[Offer] | Refused | Later] = []
+        for group in groups:
+            offers = self._read(group)
+            new = [] if isinstance(offers, Refused) or not hurry else self._new(offers)
+            read.append(Later(new[0]) if new else offers)
         asked = [
             both
             for group, offers in zip(groups, read, strict=True)
-            if not isinstance(offers, Refused)
+            if isinstance(offers, list)
             for both in zip(group, offers, strict=True)
         ]
-        drafts = iter(self._drafts(asked))
+        drafts = iter(self._drafts(asked, hurry))
         return [
-            offers if isinstance(offers, Refused) else [next(drafts) for _ in offers]
+            [next(drafts) for _ in offers] if isinstance(offers, list) else offers
             for offers in read
         ]
 
@@ -247,13 +287,49 @@ class Shared(Begun):
         with _refusing():
             return self._offers.read(ask.actions, ask.context, ask.available, self._mind.width)
 
-    def _drafts(self, asked: Sequence[tuple[Ask, Offer]]) -> list[Draft]:
+    def _drafts(self, asked: Sequence[tuple[Ask, Offer]], hurry: bool = False) -> list[Draft]:
         """Choose for each, and let shadows say what they would have done."""
         # No decision's number yet: that is known when it is recorded.
         numbers = self._rng.integers(2**32, size=len(asked)).tolist()
         state, offers = self._mind.sync(self._ledger), [(o.table, o.mask) for _, o in asked]
-        picked = self._mind.pick_many(numbers, offers, state)
+        if hurry and self._new([offer for _, offer in asked], MANY):  # one by one, until it is
+            pick = self._mind.pick_many
+            picked = [pick([n], [o], state)[0] for n, o in zip(numbers, offers, strict=True)]
+        else:
+            picked = self._mind.pick_many(numbers, offers, state)
         return [self._draft(*one) for one in zip(numbers, asked, picked, strict=True)]
+
+    def _shape(self, offer: Offer) -> Any:
+        """What programs are compiled for; a fixed set of actions has one."""
+        rows = len(offer.mask)
+        rows = _room(rows) if self._offers.arms is None else rows
+        return rows, len(offer.table) > 1, self._mind._choose, self._programs
+
+    def _new(self, offers: Sequence[Offer], size: int = 1) -> list[Offer]:
+        """Those for which nothing is compiled that would decide so many of them at once."""
+        if self._mind.host:
+            return []
+        return [offer for offer in offers if self._compiled.get(self._shape(offer), 0) < size]
+
+    def prepare(self, offer: Offer, size: int) -> bool:
+        """Compile for so many offers like this one at once, in any thread; whether more would be
+        compiled apart from it."""
+        with self._door:  # lest a configuration be half loaded
+            mind, shadows = self._mind, list(self._shadows.minds().values())
+            if mind.host:
+                return False
+            shape = self._shape(offer)
+        if self._compiled.get(shape, 0) < size:
+            about = (offer.table, offer.mask)
+            with suppress(Exception):  # decisions will say what is wrong
+                mind.pick_many([0] * size, [about] * size, _state(mind))
+                if size == 1:
+                    for shadow in shadows:
+                        shadow.pick(0, *about, _state(shadow))
+                    if mind.taught is not None:
+                        mind.outcome(0.0, self._ledger)
+            self._compiled[shape] = size
+        return size < MANY
 
     def _draft(self, number: int, asked: tuple[Ask, Offer], picked: Any) -> Draft:
         ask, offer = asked
@@ -282,7 +358,7 @@ class Shared(Begun):
         total = np.where(shares > 0, np.cumsum(shares, dtype=float), -1.0)
         return int(np.argmax(total > total.max() * self._rng.random()))
 
-    def _record(self, groups: Sequence[list[Draft] | Refused]) -> list[Answer]:
+    def _record(self, groups: Sequence[list[Draft] | Refused | Later]) -> list[Answer]:
         """Within a turn: give every decision its number; those asked before keep theirs."""
         drafts = [draft for group in groups if isinstance(group, list) for draft in group]
         asked = [(draft.ask.event, draft.ask.slot) for draft in drafts if draft.ask.event]
@@ -314,7 +390,7 @@ class Shared(Begun):
             return found
 
         answers: list[Answer] = [
-            group if isinstance(group, Refused) else [made(draft) for draft in group]
+            [made(draft) for draft in group] if isinstance(group, list) else group
             for group in groups
         ]
         if rows:
@@ -484,51 +560,70 @@ class Shared(Begun):
 
     def predict(self, ask: Ask) -> dict[str, Any]:
         """What a decision would be made of; nothing is recorded."""
+        if self._mind.width is None:
+            return self._foreseen(ask)
         with self._door:
-            if self._mind.width is None:
-                agent, seed, _, hasher, actions, _ = self._given
-                with _refusing():
-                    if agent is None and hasher is None and _described(ask):
-                        hasher = HASHER
-                    twin = Bandit(agent, seed, actions=actions, hasher=hasher)
-                    found = twin.predict(ask.actions, context=ask.context, available=ask.available)
-                mean, spread = (None, None) if found.values is None else found.values
-                names = list(ask.actions) if isinstance(ask.actions, Mapping) else actions
-                about = {"probabilities": found.probabilities, "mean": mean, "spread": spread}
-                return {"names": names, **about}
             columns = self._offers.columns
             try:
                 offer = self._offer(ask)
             finally:
                 self._offers.columns = columns
+        self.prepare(offer, 1)
+        with self._door:
             (draft,) = self._drafts([(ask, offer)])
-            about = {"mean": draft.mean, "spread": draft.spread}
-            return {"names": offer.names, "probabilities": draft.row.probabilities, **about}
+        about = {"mean": draft.mean, "spread": draft.spread}
+        return {"names": offer.names, "probabilities": draft.row.probabilities, **about}
+
+    def _foreseen(self, ask: Ask) -> dict[str, Any]:
+        """What the first decision would be made of."""
+        agent, seed, _, hasher, actions, _ = self._given
+        with _refusing():
+            if agent is None and hasher is None and _described(ask):
+                hasher = HASHER
+            twin = Bandit(agent, seed, actions=actions, hasher=hasher)
+            found = twin.predict(ask.actions, context=ask.context, available=ask.available)
+        mean, spread = (None, None) if found.values is None else found.values
+        names = list(ask.actions) if isinstance(ask.actions, Mapping) else actions
+        about = {"probabilities": found.probabilities, "mean": mean, "spread": spread}
+        return {"names": names, **about}
 
     @property
     def floor(self) -> float:
         """The share of decisions left to chance, by the agent's configuration and the settings."""
         return 1 - (1 - self._mind.floor) * (1 - self.settings.floor)
 
+    def diverged(self) -> int:
+        """How often models had to be put back to their start, by what is known here."""
+        with self._door:
+            return self._mind.diverged(self._ledger)
+
     def value(self, offer: Offered) -> Values | None:
         """What every action of an earlier offer is worth by what is known now."""
+        self.prepare(Offer(offer.table, offer.names, offer.available), 1)
         with self._door:
             state = self._mind.sync(self._ledger)
-            return self._mind.pick(0, offer.table, offer.available, state)[2]
+            return self._mind.pick_many([0], [(offer.table, offer.available)], state)[0][2]
 
     def warm(self, seconds: float = 5.0) -> None:
-        """Compile for offers like the last one, so that the first requests need not wait."""
+        """Compile for offers like the last ones, so that the first requests need not wait."""
         with self._door:
             with self._ledger.turn(write=False):
                 number = self._ledger.decisions
-                found = [*self._ledger.between(number - 1, number)] if number else []
-            if not found or found[0].offer is None or self._mind.agent is None:
+                rows = [*self._ledger.between(max(0, number - RECENT), number)]
+            if self._mind.agent is None or self._mind.host:
                 return
-            offer, end = found[0].offer, time.monotonic() + seconds
-            for size in (1, 2, 4, 8, 16):
-                if time.monotonic() < end:
-                    several = [(offer.table, offer.available)] * size
-                    self._mind.pick_many([0] * size, several, self._mind.sync(self._ledger))
+            self._mind.sync(self._ledger)
+            if self._offers.hasher is not None:
+                self._offers.hasher([{"a": "b"}])  # which imports something large
+            found = [Offer(o.table, o.names, o.available) for r in rows if (o := r.offer)]
+            often = Counter(map(self._shape, found))
+            offers = sorted({self._shape(o): o for o in found}.items(), key=lambda o: -often[o[0]])
+            end, size = time.monotonic() + seconds, 1
+            while size <= MANY:
+                for _, offer in offers:
+                    if time.monotonic() < end:
+                        self.prepare(offer, size)
+                size *= 2
 
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes."""
@@ -655,6 +750,11 @@ class News:
 
     def refs(self, number: int) -> list[tuple[Any, str | None]]:
         return [(row.added, row.ref) for row in self._more.get(number, ())]
+
+
+def _state(mind: Mind) -> State:
+    """What to try a program with."""
+    return mind._fresh() if mind.taught is None else mind.taught.state
 
 
 @contextmanager

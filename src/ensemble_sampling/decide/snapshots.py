@@ -30,11 +30,6 @@ class Snapshot(NamedTuple):
     origin: float = 0.0  # what outcomes are counted from
 
 
-def save_snapshot(ledger: Ledger, name: str, snapshot: Snapshot) -> None:
-    """Store it beside the ledger."""
-    ledger.store(name, pack(snapshot))
-
-
 def pack(snapshot: Snapshot) -> bytes:
     """The contents of a file, with a checksum over everything in it."""
     tensors = {name: _numbers(leaf) for name, leaf in _named(snapshot.state).items()}
@@ -158,4 +153,7 @@ def _numbers(leaf: Any) -> np.ndarray:
 
 
 def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(leaf) else jnp.asarray(array)
+    """Where the fresh leaf lies: elsewhere, it would be moved there for every decision."""
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(_restored(array, jax.random.key_data(leaf)))
+    return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.asarray(array)

@@ -11,7 +11,8 @@ from .. import checks
 from ..config import short
 from ..core import Action, Agent, Key, fact, taken
 from ..decide.features import precision
-from ..decide.programs import Rule, State
+from ..decide.programs import Rule
+from ..decide.states import State
 from .log import Log
 from .policies import pupil, taught
 

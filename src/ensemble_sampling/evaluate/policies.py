@@ -17,8 +17,9 @@ from ..decide.bandit import Bandit
 from ..decide.default import Default
 from ..decide.features import precision
 from ..decide.offers import shown
-from ..decide.programs import Rule, State, learn, offered, probabilities
+from ..decide.programs import Rule, learn, offered, probabilities
 from ..decide.scale import Scale, frozen
+from ..decide.states import State
 from .log import Log, Offers, slices
 
 Policy = Callable[[Offers], np.ndarray]

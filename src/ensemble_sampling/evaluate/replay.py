@@ -13,8 +13,9 @@ from .. import checks
 from ..config import as_array
 from ..core import fact
 from ..decide.features import precision
-from ..decide.programs import Rule, State, learn
+from ..decide.programs import Rule, learn
 from ..decide.scale import LAST, frozen
+from ..decide.states import State
 from .estimates import Estimate, interval
 from .evaluation import refusal
 from .log import Log, Offers

@@ -1,6 +1,5 @@
 """An ensemble of plausible models: each its own prior draw, each fed its own perturbed data."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -10,7 +9,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Learner, Model, Noise, broken, fact, taken
+from ..core import Action, Key, Learner, Model, Noise, broken, fact, in_one_step, taken
 
 
 class Perturbation(Protocol):
@@ -93,19 +92,6 @@ class Symmetric(eqx.Module):
         )
 
 
-def _in_one_step(draw: Callable[[Key], Any], key: Key) -> Any:
-    """`draw(key)` as a branch always taken, which the compiler does not know.
-
-    A random draw is dozens of tiny steps. Left among the large ones of an update, they make a
-    CPU's threads share the work of a single decision, and waking them takes longer than all of it.
-    """
-    if checks.known(key):
-        return draw(key)  # not compiled, where a branch would be, anew in every call
-    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw, key))
-    always = (jax.random.key_data(key)[0] | 1) != 0
-    return jax.lax.cond(always, draw, lambda _: nothing, key)
-
-
 class Ensemble(eqx.Module):
     """M models that stand for the posterior (Section 3): a sample is one of them at random.
 
@@ -181,7 +167,8 @@ class Ensemble(eqx.Module):
         return noise
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        noise = _in_one_step(lambda key: self._noise(key, jnp.shape(outcome)), key)
+        word = jax.random.key_data(key).ravel()[0]
+        noise = in_one_step(lambda key: self._noise(key, jnp.shape(outcome)), word, key)
         learn_key = jax.random.split(key)[1]
         axis = self._shared_axis
         observe = jax.vmap(

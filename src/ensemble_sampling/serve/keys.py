@@ -132,9 +132,7 @@ class Keys:
         with self._mutex:
             try:
                 if self._connection is None or self._connection.closed:
-                    self._connection = psycopg.connect(
-                        self._place.url, autocommit=True, connect_timeout=2
-                    )
+                    self._connection = self._place.connect()
                 if make:
                     self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
                     self._connection.execute(

@@ -241,7 +241,7 @@ class Judged(Struct):
 
 
 class Health(Struct):
-    status: Literal["ok", "starting"]
+    status: Literal["ok", "starting", "away"]
 
 
 PATTERN = re.compile(r"`str` matching regex '(.*)'")

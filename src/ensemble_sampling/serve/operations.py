@@ -277,9 +277,9 @@ async def healthy(call: Call) -> say.Health:
 
 
 async def ready(call: Call) -> Any:
-    if call.service.ready:
-        return say.Health("ok")
-    return Answer(503, say.Health("starting"))
+    if not call.service.ready:
+        return Answer(503, say.Health("starting"))
+    return Answer(503, say.Health("away")) if call.service.away else say.Health("ok")
 
 
 async def measures(call: Call) -> Answer:

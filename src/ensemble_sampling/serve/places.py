@@ -4,10 +4,11 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..decide.copies import NAME as LEDGER
 from ..decide.databases import public
-from ..decide.postgres import readable
+from ..decide.postgres import WAITING, readable
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 SCHEME = re.compile(r"[a-z]{2,}:(//|[^/\\]*@)|postgres(ql)?:")  # and no C:\ of Windows
@@ -77,12 +78,20 @@ class Place:
             found = []
         return sorted((n for n in found if NAME.fullmatch(n)), key=lambda n: (n != DEFAULT, n))
 
+    def connect(self) -> Any:
+        """A connection to PostgreSQL, on which nobody waits for ever."""
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+
+        settings: dict[str, Any] = WAITING | conninfo_to_dict(self.url)
+        return psycopg.connect(**settings, autocommit=True)
+
     def _schemas(self) -> list[str]:
         import psycopg
 
         query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s)"
         try:
-            with psycopg.connect(self.url, autocommit=True, connect_timeout=2) as connection:
+            with self.connect() as connection:
                 rows = connection.execute(query, (SCHEMA,)).fetchall()
         except psycopg.Error as error:
             raise OSError(f"the database does not answer: {error}") from error

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import os
-import runpy
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..code import load
 from .engine import Engine, Refused
 from .keys import Keys, Ring
 from .limits import Limits, Rates
@@ -16,6 +16,7 @@ from .places import DEFAULT, Place
 
 ROLES = ("both", "decide", "learn")
 AGAIN = 0.5  # seconds between two looks at the keys
+SILENT = 3.0  # seconds without an answer to such a look, after which the database is away
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
@@ -41,12 +42,7 @@ def read_agents(path: str | os.PathLike[str] | None) -> Agents:
     CANDIDATES = {name: agent} of a Python file; one of them will do."""
     if path is None:
         return Agents({}, {})
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path} with agents")
-    try:
-        found = runpy.run_path(str(path))
-    except Exception as error:
-        raise ValueError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    found = vars(load(path))
     if "AGENTS" not in found and "CANDIDATES" not in found:
         raise ValueError(f"{path} must define AGENTS = {{name: agent}} or CANDIDATES; has neither")
     for what in ("AGENTS", "CANDIDATES"):
@@ -107,7 +103,7 @@ class Service:
         self.ring = Ring(Keys(self.place))
         self.rates = Rates(self.limits.rate, processes)
         self.agents = read_agents(agents)
-        self.ready = False
+        self.ready, self._heard = False, 0.0  # when the keys were last read
         self.broken: BaseException | None = None  # why it could not start
         self.evaluating = asyncio.Lock()
         self._engines: dict[str, Engine] = {}
@@ -129,6 +125,14 @@ class Service:
         raise Refused("unknown", f"there is no bandit {name!r}")
 
     @property
+    def away(self) -> bool:
+        """Whether nothing can be decided, since no ledger answers. The keys are in the same place:
+        they say so also of a database that neither answers nor goes away."""
+        if time.monotonic() > self._heard + SILENT:
+            return True
+        return all(engine.away for engine in self._engines.values())
+
+    @property
     def names(self) -> list[str]:
         return sorted(self._engines, key=lambda name: (name != DEFAULT, name))
 
@@ -139,7 +143,7 @@ class Service:
 
     async def start(self) -> None:
         """Open all bandits; when it returns they decide."""
-        await asyncio.to_thread(self.ring.refresh)
+        await self._look()
         self._following = asyncio.create_task(self._follow())
         names = await asyncio.to_thread(self.place.names)
         for name in dict.fromkeys(self._wanted):
@@ -249,8 +253,13 @@ class Service:
         while True:
             await asyncio.sleep(AGAIN)
             try:
-                await asyncio.to_thread(self.ring.refresh)
+                await self._look()
                 trouble = ""
             except OSError as error:  # the keys known so far go on being known
+                self._heard = -SILENT
                 if trouble != (trouble := str(error)):
                     logger.warning("%s", trouble)
+
+    async def _look(self) -> None:
+        await asyncio.to_thread(self.ring.refresh)
+        self._heard = time.monotonic()

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .. import checks
 from ..config import as_array
 from ..core import Action, Agent, Environment, Key, fact
+from ..threefry import quick
 from .loop import realization
 
 _TURN = Lock()
@@ -72,7 +73,7 @@ class Outline(NamedTuple):
     def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
         """The shapes of the settings, and of a key."""
         settings = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.shapes]
-        return settings, jax.eval_shape(lambda: jax.random.key(0))
+        return settings, jax.eval_shape(lambda: quick(jax.random.key(0)))
 
 
 def outline(agent: Agent, environment: Environment) -> Outline:
@@ -252,7 +253,7 @@ def compiled(
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
     stack = Stack.of(points)
     program, whole, split = _program(stack.outline, stack.differs, lanes, mode)
-    shared, key = jax.device_put((stack.shared, jax.random.key(seed)), whole)
+    shared, key = jax.device_put((stack.shared, quick(jax.random.key(seed))), whole)
 
     def run(first: int) -> Any:
         at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)

@@ -1,0 +1,59 @@
+"""The cipher written out gives the bits of JAX's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.simulate import execution
+from ensemble_sampling.threefry import quick
+
+KEYS = [jax.random.key(seed) for seed in (0, 7, 2**32 - 1)]
+DRAWS = {
+    "split": lambda key: jax.random.key_data(jax.random.split(key, (2, 3))),
+    "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 2**31 + 5)),
+    "key": jax.random.key_data,
+    "normal": lambda key: jax.random.normal(key, (3, 5)),
+    "scalar": lambda key: jax.random.uniform(key),
+    "randint": lambda key: jax.random.randint(key, (9,), 0, 100),
+    "bytes": lambda key: jax.random.bits(key, (7,), "uint8"),
+    "long": lambda key: jax.random.bits(key, (4,), jnp.uint32(0).dtype),
+    "choice": lambda key: jax.random.choice(key, 20, (6,), replace=False),
+    "empty": lambda key: jax.random.normal(key, (0,)),
+    "mapped": lambda key: jax.vmap(jax.random.normal)(jax.random.split(key, 4)),
+    "mapped numbers": lambda key: jax.vmap(
+        lambda n: jax.random.normal(jax.random.fold_in(key, n), (2,))
+    )(jnp.arange(3)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_bits_are_those_of_jax(draw):
+    for key in KEYS:
+        for run in (draw, jax.jit(draw)):
+            np.testing.assert_array_equal(run(quick(key)), run(key))
+
+
+def test_numbers_of_64_bits_are_those_of_jax():
+    with jax.enable_x64(True):
+        draw = lambda key: jax.random.normal(key, (5,), "float64")  # noqa: E731
+        np.testing.assert_array_equal(draw(quick(KEYS[1])), draw(KEYS[1]))
+
+
+def test_keys_of_another_cipher_stay_what_they_are():
+    other = jax.random.key(0, impl="rbg")
+    assert quick(other) is other
+    assert quick(quick(KEYS[0])).dtype == quick(KEYS[0]).dtype != KEYS[0].dtype
+
+
+def test_a_simulation_does_not_change(monkeypatch):
+    agent = es.EnsembleSampling(es.IndependentArms(5, noise_std=1.0), 4)
+    run = lambda: es.simulate(agent, es.GaussianArms(5), 20, 6, seed=3, keep=True).regret  # noqa: E731
+    written_out = run()
+    monkeypatch.setattr(execution, "quick", lambda key: key)
+    execution._program.cache_clear()
+    try:
+        np.testing.assert_array_equal(run(), written_out)
+    finally:
+        execution._program.cache_clear()
