@@ -327,6 +327,8 @@ class Ledger(Kept):
             self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
             for row in rows:
                 self._recent.pop(row.decision, None)
+            if self._recent_outcomes == after - 1:
+                self._recent_outcomes = self._held["outcomes"]
             self._unsure = False
 
     def _revisions(self, rows: Sequence[Revised], now: float) -> list[tuple[Any, ...]]:
