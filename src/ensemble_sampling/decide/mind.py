@@ -17,12 +17,13 @@ from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
 from .ledger import Decided, Ledger
 from .offers import Offers
-from .programs import pack_choice, pack_outcome, rule_of
+from .programs import Sheet, pack_outcome, rule_of
 from .scale import LAST, Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
 from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
+SHEETS = 64  # shapes of offers for which there is an array to fill in
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
 
 
@@ -109,6 +110,7 @@ class Mind:
         self._bound, self._init, self._programs, self._where = rule_of(agent, self.floor)
         self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
+        self._sheets: dict[tuple[int, int], Sheet] = {}
 
     @property
     def description(self) -> Any:
@@ -281,17 +283,26 @@ class Mind:
         self, number: int, table: np.ndarray, mask: np.ndarray, state: State
     ) -> tuple[int, np.ndarray, Values | None]:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
-        rows = len(mask)
         if self.offers.arms is None and not self.host and table.shape[1]:
-            room = _room(rows)
-            packed = pack_choice((self._streams[0], number), table, mask, room)
-            held = self._held(state)
-            drawn = np.asarray(self._choose_packed(self._bound, packed, held))
-            return self._drawn(drawn, rows, room)
+            sheet = self._sheets.get(table.shape)
+            if sheet is None:
+                sheet = self._sheet(table)
+            packed = sheet.filled(self._streams[0], number, table, mask)
+            drawn = np.asarray(self._choose_packed(self._bound, packed, self._held(state)))
+            return self._drawn(drawn, len(mask), sheet.room)
+        rows = len(mask)
         table, mask = self._filled(table, mask)
         held = self._held(state)
         drawn = np.asarray(self._choose(self._bound, self._key(number), held, table, mask))
         return self._drawn(drawn, rows, len(mask))
+
+    def _sheet(self, table: np.ndarray) -> Sheet:
+        """One for offers of this shape; those of few shapes are kept."""
+        if len(self._sheets) >= SHEETS:
+            self._sheets.clear()
+        sheet = Sheet(table.shape, table.dtype, _room(len(table)))
+        self._sheets[table.shape] = sheet
+        return sheet
 
     def pick_many(
         self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State
@@ -328,13 +339,13 @@ class Mind:
         self, drawn: np.ndarray, rows: int, room: int
     ) -> tuple[int, np.ndarray, Values | None]:
         """What the compiled program put into one array."""
-        index, shares, values = int(drawn[-1]), drawn[:rows], None
+        index, shares, values = int(drawn.item(-1)), drawn[:rows], None
         if len(drawn) > room + 1:
             mean, last = drawn[room : room + rows], 2 * room
             if self.taught is not None and self.taught.origin:
                 mean = mean.astype(np.float64) + self.taught.origin
             values = Values(mean, drawn[last : last + rows])
-        if not shares[index] > 0:
+        if not shares.item(index) > 0:
             raise ValueError(
                 "the agent's values are no numbers any more: features or outcomes were too large "
                 "for its settings; migrate the history to an agent with other ones"

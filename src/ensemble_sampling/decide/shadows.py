@@ -219,6 +219,10 @@ class Shadows:
     def __init__(self) -> None:
         self._awake: dict[str, tuple[int, Mind]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._awake)
+
     def admit(self, ledger: Ledger, name: str, mind: Mind) -> None:
         """Begin, or go on after the folder was opened again, by what the ledger has taught."""
         there = recorded(ledger).get(name)
