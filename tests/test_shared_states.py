@@ -15,7 +15,8 @@ import ensemble_sampling as es
 from ensemble_sampling.decide import inline
 from ensemble_sampling.decide import keeper as keepers
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.shared import Follower, Later
+from ensemble_sampling.decide.followed import Follower
+from ensemble_sampling.decide.shared import Later
 from ensemble_sampling.decide.snapshots import snapshot_diverged
 from ensemble_sampling.decide.transfer import export_history
 
@@ -363,6 +364,10 @@ def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):
     answers, _ = one.work(asked, [], hurry=True)
     assert [len(answers[0]), type(answers[1]), len(answers[2])] == [2, Later, 1]
     assert (answers[2][0].id, one._ledger.decisions) == (answers[0][0].id, 3)
+    two, _ = opened()
+    two.warm()  # by what the other was asked
+    assert two.warmed
+    assert [type(a) for a in two.work([[Ask(ROWS)]], [], hurry=True)[0]] == [list]
     one.warm()
     for size in (1, 2, 4, 8, 16):
         assert one.prepare(answers[1].offer, size) == (size < 16)
@@ -405,7 +410,7 @@ def test_who_learns_next_need_not_wait_for_one_that_is_known_to_be_dead(opened):
     second._ledger.release(second.holder)
     step(learner, second, second)
     assert (second.learner, second.learning) == (learner.holder, False)
-    for other in ("elsewhere:1:abc", learner.holder.replace(":", ".x:", 1), None):
+    for other in ("elsewhere:1:abc", learner.holder.replace(":", ".x:", 1)):
         assert not keepers._gone(other)
     learned(one)
     step(learner)

@@ -9,10 +9,11 @@ from typing import Any
 
 from .asked import Settings
 from .begun import Begun
+from .followed import APPRENTICE, SETTINGS
 from .ledger import Ledger
 from .mind import Mind, Taught
 from .shadows import watching
-from .shared import APPRENTICE, SETTINGS, Shared
+from .shared import Shared
 from .snapshots import SNAPSHOT, unpack
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
@@ -34,9 +35,9 @@ def _named(pid: int) -> str:
         return name
 
 
-def _gone(holder: str | None) -> bool:
+def _gone(holder: str) -> bool:
     """Whether a process is known to have ended: one of this machine that is not there any more."""
-    if holder is None or holder.count(":") != 3:
+    if holder.count(":") != 3:
         return False
     name, pid, _, numbers = holder.split(":")
     here, _, _, *ours = _named(0).split(":")
@@ -74,7 +75,7 @@ class Keeper(Begun):
     def step(self) -> None:
         """Learn what is new, or take it over."""
         now = time.monotonic()
-        if self._learns and self.learner != self.holder and _gone(self.learner):
+        if self._learns and self.learner is not None and _gone(self.learner):
             self._ledger.release(self.learner)
             self._renew = 0.0
         if now >= self._renew:

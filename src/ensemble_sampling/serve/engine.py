@@ -19,8 +19,10 @@ from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
 from ..decide.ledger import ID, Ledger
 from ..decide.offered import Offered
-from ..decide.shared import KEPT, Later, Shared, Told
+from ..decide.shared import Later, Shared
+from ..decide.steered import KEPT
 from ..decide.summary import summarize
+from ..decide.told import Told
 from ..decide.transfer import export_history
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
@@ -71,7 +73,8 @@ class Engine:
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
         self.away = False  # whether that is that the ledger does not answer
         self._keeper_step()
-        self._front.warm()
+        if not self._front.warmed:
+            self._front.warm()
         self._threads = [
             threading.Thread(target=work, name=f"{name}-{what}", daemon=True)
             for what, work in (
@@ -180,6 +183,8 @@ class Engine:
         try:
             self._keeper.step()
             self.trouble, self.away = None, False
+            if not self._keeper.learning and not self._front.warmed:
+                self._front.warm()  # for what others have been asked
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
             if self.trouble is None or now > self._told + AGAIN:
