@@ -52,9 +52,9 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
         here = Programs(choose, learn, rank, None, None, None)
         return Begun(rule, init, lambda _: here)
     layout, leaves = Layout.of(jax.tree.map(as_array, rule))
-    compiled, bound = _of(layout), layout.packed(leaves)
+    compiled, bound = _of(layout), layout.placed(leaves)
     begin = compiled(init)
-    where = chosen(jax.eval_shape(begin, bound, jax.random.key(0)))
+    where = chosen(jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0))))
     return Begun(placed(bound, where), begin, partial(_compiled, layout), where)
 
 

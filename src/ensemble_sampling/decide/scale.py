@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ..config import as_array
 from .features import LARGEST
 
 LAST = 1024  # outcomes after which the scale stays as it is
@@ -40,7 +41,8 @@ class Scale(NamedTuple):
 
     @classmethod
     def init(cls, width: int, centred: bool = False) -> "Scale":
-        return cls(jnp.zeros(width), jnp.zeros(width) if centred else None)
+        none = np.zeros(width)
+        return cls(as_array(none), as_array(none) if centred else None)
 
     @classmethod
     def of(cls, rows: np.ndarray, centred: bool = False) -> "Scale":

@@ -156,4 +156,5 @@ def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
     """Where the fresh leaf lies: elsewhere, it would be moved there for every decision."""
     if _is_key(leaf):
         return jax.random.wrap_key_data(_restored(array, jax.random.key_data(leaf)))
-    return jax.device_put(array, leaf.sharding) if leaf.committed else jnp.asarray(array)
+    where = leaf.sharding if leaf.committed else None
+    return jax.device_put(array, where, may_alias=False)  # jnp.asarray would compile it

@@ -52,6 +52,12 @@ class Layout(NamedTuple):
             for key, group in self._groups().items()
         ]
 
+    def placed(self, leaves: Sequence[Any], where: Any = None) -> list[Array]:
+        """Packed by NumPy, with nothing to compile, and put on the processor `where`."""
+        whole = {n for n in self._groups() if isinstance(n, int)}
+        leaves = [leaf if n in whole else np.asarray(leaf) for n, leaf in enumerate(leaves)]
+        return jax.device_put(self.packed(leaves, np), where, may_alias=False)
+
     def unpacked(self, arrays: Sequence[Any]) -> Any:
         leaves: list[Any] = [None] * len(self.about)
         for (key, group), array in zip(self._groups().items(), arrays, strict=True):
@@ -100,10 +106,7 @@ class State:
         held = self._held
         if held is None:
             layout, leaves = Layout.of(self._parts)
-            whole = {n for n in layout._groups() if isinstance(n, int)}
-            leaves = [leaf if n in whole else np.asarray(leaf) for n, leaf in enumerate(leaves)]
-            arrays = layout.packed(leaves, np)
-            held = self._held = layout, jax.device_put(arrays, where, may_alias=False)
+            held = self._held = layout, layout.placed(leaves, where)
         return held
 
     def copy(self) -> "State":
