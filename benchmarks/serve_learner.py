@@ -45,7 +45,7 @@ def main() -> None:
             keeper.step()
         jax.block_until_ready(front.mind().taught.state)
         seconds = time.perf_counter() - began
-        packed = keeper._packed(keeper._mind, keeper._mind.taught)
+        packed = keeper._mind.packed(keeper._ledger)
         found = {
             "outcomes_per_second": (args.outcomes - first) / seconds,
             "ms_per_outcome": 1e3 * seconds / (args.outcomes - first),

@@ -470,6 +470,7 @@ def test_a_mistake_in_a_candidates_file_is_told_in_a_sentence(tmp_path):
     for text, message in [
         (None, "there is no file"),
         ("x = 1", "has no CANDIDATES"),
+        ("CANDIDATES = {'one': 1 / 0}", "line 1: ZeroDivisionError"),
         ("CANDIDATES = {'one': 'two'}", "one: a policy must be a bandit, an agent"),
     ]:
         if text is not None:

@@ -60,7 +60,9 @@ def test_a_packed_decision_is_the_same(bandit, rows, room):
     mask = np.arange(rows) % 3 != 1
     filled, free = mind._filled(table, mask)
     assert len(free) == room
-    packed = programs.pack_choice((7, 8), table, mask, room)
+    sheet = programs.Sheet(table.shape, table.dtype, room)
+    sheet.filled(1, 2, table + 1, np.ones(rows, bool))  # of which nothing must be left
+    packed = sheet.filled(7, 8, table, mask)
     words = np.array([7, 8], np.uint32)
     alone = mind._choose(mind._bound, words, held, filled, free)
     np.testing.assert_array_equal(mind._choose_packed(mind._bound, packed, held), alone)

@@ -28,7 +28,8 @@ from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdi
 from ensemble_sampling.paper import PANELS, STUDY, figure1, figure2
 from ensemble_sampling.paper.claims import CLAIMS
 from ensemble_sampling.simulate import execution, numbers
-from ensemble_sampling.study import sizing, styles, theory
+from ensemble_sampling.simulate.styles import style
+from ensemble_sampling.study import sizing, theory
 
 REALIZATIONS = 50
 
@@ -368,7 +369,7 @@ def crowd(claimed, count):
 
 
 def test_styles_repeat_only_after_264_curves():
-    assert len({styles.style(i) for i in range(264)}) == 264
+    assert len({style(i) for i in range(264)}) == 264
 
 
 def test_panels_of_regret_in_one_figure_share_a_scale_that_begins_at_zero(claimed):

@@ -184,3 +184,16 @@ def test_a_figure_shows_in_a_notebook_and_has_the_results_numbers(result):
 def test_what_cannot_be_drawn_is_named(given, error, said):
     with pytest.raises(error, match=said):
         es.plot(given)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (15, 4), (16, 4), (300, 7), (1003, 5), (40, 6, 2)])
+@pytest.mark.parametrize("summed", [False, True])
+def test_moments_are_those_of_sixteen_rows_at_a_time_bit_for_bit(shape, summed):
+    """Saved results were merged in this order."""
+    regret = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found, m2 = Moments.of(regret, summed), 0.0
+    for i in range(0, len(regret), 16):
+        rows = regret[i : i + 16]
+        rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
+        m2 = m2 + np.square(rows - found.mean).sum(axis=0)
+    np.testing.assert_array_equal(found.m2, m2)

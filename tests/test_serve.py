@@ -2,7 +2,9 @@
 
 import json
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -50,6 +52,12 @@ def test_a_decision_says_what_was_chosen_and_how_likely_everything_was(http):
     assert sum(found["probabilities"]) == pytest.approx(1.0, abs=1e-5)
     assert len(found["mean"]) == len(found["spread"]) == 2
     assert found["again"] is False
+
+
+def test_of_a_name_given_twice_the_last_counts(http):
+    body = b'{"actions": {"a": {"x": 1}, "b": {}, "a": {"y": 1}}, "event": "one", "event": "two"}'
+    found = http.post(f"{BASE}/decide", content=body).json()
+    assert (found["event"], found["actions"]) == ("two", ["a", "b"])
 
 
 def test_an_event_asked_for_again_gets_the_same_decision(http):
@@ -266,6 +274,29 @@ def test_without_keys_other_sites_are_refused(http):
     assert http.get("/v1/bandits", headers=same).status_code == 200
 
 
+def test_others_are_decided_while_programs_for_new_offers_are_compiled(tmp_path):
+    def decide(count):
+        actions = {f"a{n}": {"x": n} for n in range(count)}
+        return httpx.post(f"{url}{BASE}/decide", json={"actions": actions}, timeout=60).status_code
+
+    with running(tmp_path) as (url, service), ThreadPoolExecutor(1) as pool:
+        assert [decide(2), decide(2)] == [200, 200]
+        front, may = service.engine("default")._front, threading.Event()
+        prepare = front.prepare
+
+        def slow(offer, size):
+            assert size > 1 or may.wait(30)
+            return prepare(offer, size)
+
+        front.prepare = slow
+        late = pool.submit(decide, 20)
+        time.sleep(0.2)
+        assert decide(2) == 200
+        assert not late.done()
+        may.set()
+        assert late.result() == 200
+
+
 def test_it_is_not_ready_while_its_folder_is_away(tmp_path):
     def status():
         assert httpx.get(f"{url}/healthz").status_code == 200
@@ -395,6 +426,7 @@ def test_own_agents_and_candidates_are_read_from_a_file(tmp_path):
     ("text", "says"),
     [
         ("X = 1", "must define AGENTS"),
+        ("X = 1\nAGENTS = {'a': 1 / 0}", "agents.py, line 2: ZeroDivisionError"),
         ("AGENTS = [1]", "AGENTS = {name: agent}"),
         ("AGENTS = {'a': {'agnt': 1}}", "agnt"),
         ("AGENTS = {'No': None}", "'No'"),

@@ -11,11 +11,13 @@ from test_revisions import interrupted
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.decide.shadows import _compared
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
+MOMENTS = ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2))
 OFFERS = np.random.default_rng(0).normal(size=(40, 3, 2))
 
 
@@ -100,8 +102,12 @@ def test_a_summary_compares_by_plain_sums():
     assert (found.name, found.decisions) == ("linear", 41)
     assert found.agreement == pytest.approx(np.mean(agreed))
     assert found.value == pytest.approx(value)
-    assert found.stderr == pytest.approx(np.sqrt(spread) / weight)
-    assert found.effective == pytest.approx(weight**2 / sum(w * w for w in weights))
+    effective = weight**2 / sum(w * w for w in weights)
+    assert found.effective == pytest.approx(effective)
+    least = min(y for n, y in enumerate(log["reward"]) if y is not None and n != 4)
+    width = 5.0 - min(least, float(OFFERS[3][decisions[3].index].sum()))
+    unseen = 2 * (width / effective) ** 2
+    assert found.stderr == pytest.approx(np.sqrt(spread / weight**2 + unseen))
     assert found.reward == pytest.approx(np.mean(rewards))
     assert value > np.mean(rewards)  # it learns, which chance does not
     assert "shadow     linear: agrees in" in str(bandit.summary())
@@ -283,6 +289,40 @@ def test_interrupted_at_any_line_all_of_it_is_done_or_nothing(call, step):
         if done:
             return
     raise AssertionError("it never ran through")
+
+
+@pytest.mark.parametrize(
+    ("rate", "decisions"), [(0.003, 300), (0.01, 300), (0.01, 3000), (0.3, 300)]
+)
+def test_the_standard_error_of_a_shadow_covers_rare_clicks(rate, decisions):
+    """Five actions, of which the agent in charge prefers the first and the shadow the second."""
+    rng = np.random.default_rng(0)
+    logging, wanted = np.full(5, 0.05), np.full(5, 0.025)
+    logging[0], wanted[1] = 0.8, 0.9
+    covered = plain = 0
+    for _ in range(1000):
+        w = (wanted / logging)[rng.choice(5, decisions, p=logging)]
+        r = (rng.random(decisions) < rate).astype(float)
+        sums = [decisions, r.mean(), *((w**a * r**b).sum() for a, b in MOMENTS)]
+        found = _compared("second", (decisions, 0.1), sums, (0.0, 1.0), 0.0)
+        assert found.value is not None
+        assert found.stderr is not None
+        error = abs(found.value - rate)
+        covered += error < 1.96 * found.stderr
+        plain += error < 1.96 * np.sqrt((w**2 * (r - found.value) ** 2).sum()) / w.sum()
+    assert covered > 930
+    assert plain < (900 if rate < 0.1 else covered)
+
+
+def test_while_all_rewards_are_the_same_there_is_no_standard_error():
+    bandit = es.Bandit(es.Uniform())
+    bandit.choose(OFFERS[0])
+    bandit.shadow("linear", OTHER)
+    for n in range(5):
+        bandit.learn(bandit.choose(OFFERS[n]).id, 0.0)
+    (found,) = bandit.summary().shadows
+    assert (found.value, found.stderr) == (0.0, None)
+    assert "would have earned" not in str(found)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e9])

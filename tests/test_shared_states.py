@@ -2,6 +2,10 @@
 
 # pyright: reportArgumentType=false
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +15,8 @@ import ensemble_sampling as es
 from ensemble_sampling.decide import inline
 from ensemble_sampling.decide import keeper as keepers
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
+from ensemble_sampling.decide.followed import Follower
+from ensemble_sampling.decide.shared import Later
 from ensemble_sampling.decide.snapshots import snapshot_diverged
 from ensemble_sampling.decide.transfer import export_history
 
@@ -175,10 +181,10 @@ def test_first_decisions_are_not_made_twice_when_others_change_something(opened,
     two, _ = opened(None)
     drafted = one._drafted
 
-    def meanwhile(groups):
+    def meanwhile(groups, hurry):
         monkeypatch.undo()
         two.configure(Settings(mode="apprentice"))
-        return drafted(groups)
+        return drafted(groups, hurry)
 
     monkeypatch.setattr(one, "_drafted", meanwhile)
     answers, _ = one.work([[Ask(ROWS)], [Ask(ROWS)]], [])
@@ -344,3 +350,67 @@ def test_models_that_diverged_are_told_with_the_state(opened):
     learned(one)
     step(learner, follower, learner, follower)
     assert snapshot_diverged(one._ledger) == one.diverged() == two.diverged() == 3
+
+
+def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):
+    one, _ = opened()
+    decide(one, Ask(ROWS))
+    many = np.random.default_rng(1).normal(size=(9, 2)).tolist()
+    answers, _ = one.work([[Ask(ROWS)], [Ask(many)], [Ask([[1.0]])]], [], hurry=True)
+    assert [type(answer).__name__ for answer in answers] == ["Later", "Later", "Refused"]
+    assert one._ledger.decisions == 1
+    assert one.prepare(answers[0].offer, 1)
+    asked = [[Ask(ROWS, event="a"), Ask(ROWS)], [Ask(many)], [Ask(ROWS, event="a")]]
+    answers, _ = one.work(asked, [], hurry=True)
+    assert [len(answers[0]), type(answers[1]), len(answers[2])] == [2, Later, 1]
+    assert (answers[2][0].id, one._ledger.decisions) == (answers[0][0].id, 3)
+    two, _ = opened()
+    two.warm()  # by what the other was asked
+    assert two.warmed
+    assert [type(a) for a in two.work([[Ask(ROWS)]], [], hurry=True)[0]] == [list]
+    one.warm()
+    for size in (1, 2, 4, 8, 16):
+        assert one.prepare(answers[1].offer, size) == (size < 16)
+    answers, _ = one.work([[Ask(ROWS)] * 5, [Ask(many)]], [], hurry=True)
+    assert [len(answer) for answer in answers] == [5, 1]
+
+
+def test_the_first_decision_is_compiled_for_before_others_have_to_wait(opened, monkeypatch):
+    one, _ = opened(None)
+    pick_many, during = Follower.pick_many, []
+
+    def watched(mind, *about):
+        if about[0]:
+            during.append(one._ledger._turn)
+        return pick_many(mind, *about)
+
+    monkeypatch.setattr(Follower, "pick_many", watched)
+    with pytest.raises(Refused):
+        decide(one, Ask([[1.0]]), Ask([[1.0, 2.0]]))
+    assert during == []
+    decide(one, Ask(ROWS))
+    assert during == [None, "write"]
+    decide(one, Ask(ROWS))
+    assert during[2:] == [None]
+
+
+def test_who_learns_next_need_not_wait_for_one_that_is_known_to_be_dead(opened):
+    one, learner = opened()
+    _, second = opened()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    learner.holder = keepers._named(ended.pid)
+    learner.step()
+    second.step()
+    assert second.learner == learner.holder
+    assert not second.learning
+    second.step()
+    assert second.learning
+    learner.holder = keepers._named(os.getpid())  # another that lives
+    second._ledger.release(second.holder)
+    step(learner, second, second)
+    assert (second.learner, second.learning) == (learner.holder, False)
+    for other in ("elsewhere:1:abc", learner.holder.replace(":", ".x:", 1)):
+        assert not keepers._gone(other)
+    learned(one)
+    step(learner)

@@ -1,5 +1,6 @@
 """Ensemble sampling: Thompson sampling for any model."""
 
+import gc
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -152,11 +153,16 @@ class _Package(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = import_module(f"{__name__}.{_HOMES[name]}")
-        found = (
-            getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
-        )
-        self.__dict__[name] = found
+        collecting = gc.isenabled()
+        gc.disable()  # modules stay: looking for what can go among them takes a tenth of a second
+        try:
+            home = import_module(f"{__name__}.{_HOMES[name]}")
+            if not hasattr(home, name):
+                import_module(f"{home.__name__}.{name}")
+        finally:
+            if collecting:
+                gc.enable()
+        self.__dict__[name] = found = getattr(home, name)
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -109,18 +109,19 @@ def reproduce(
     address: Address = None,
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
-    from .experiments import report as reporting
+    began = time.perf_counter()
+    from .compilation import wake
+
+    wake()
     from .experiments import running
     from .paper import STUDY
 
-    began = time.perf_counter()
     count: Any = _SCALES[scale] if realizations is None else realizations
-    finished: Any = (lambda panel: reporting.draw(STUDY, out, panel)) if report else lambda _: None
+    go = running.run if report else running.compute
     with _told():
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
-        running.compute(STUDY, panels or (), count, seed, out, **asked, finished=finished)
-        written = reporting.build(STUDY, out, _warn) if report else out
-    typer.echo(f"{written} after {time.perf_counter() - began:.0f} s")
+        page = go(STUDY, panels or (), count, seed, out, **asked)
+    typer.echo(f"{page or out} after {time.perf_counter() - began:.0f} s")
 
 
 @app.command()

@@ -4,6 +4,8 @@ import hashlib
 import os
 import platform
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -58,6 +60,16 @@ def keep() -> None:
     jax.config.update("jax_compilation_cache_dir", str(where))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def wake() -> None:
+    """Get the devices ready, which takes seconds on a GPU, while the caller imports modules."""
+
+    def ready() -> None:
+        with suppress(Exception):  # whoever needs them is told
+            jax.devices()
+
+    threading.Thread(target=ready, daemon=True).start()
 
 
 def _trim(where: Path) -> None:

@@ -22,7 +22,10 @@ from .core import fact
 
 def as_array(setting: Any) -> jax.Array:
     """A number among the settings, strongly typed: 1.0 and np.float64(1.0) share a compilation."""
-    return jnp.asarray(setting, jnp.result_type(setting))
+    dtype = jnp.result_type(setting)
+    if isinstance(setting, jax.Array):
+        return jnp.asarray(setting, dtype)
+    return jax.device_put(np.array(setting, dtype))  # by JAX, it would be compiled
 
 
 def describe(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 
 from . import compilation
 
@@ -145,7 +146,7 @@ def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
 
     word: a number that is known when it runs; mapped over, there is no branch
     """
-    if not isinstance(word, jax.core.Tracer):
+    if not isinstance(word, Tracer):
         return function(*given)  # not compiled, where a branch would be, anew in every call
     shapes = jax.eval_shape(function, *given)
     nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -244,20 +244,19 @@ class Bandit(Begun):
                 raise ValueError(f"top is {top}, but only {mask.sum()} actions can be chosen")
             index, shares, values = mind.pick(number, table, mask, state)
             order = None if top is None else mind.order(number, table, mask, state, index)[:top]
-            shares = shares.astype(dtype, copy=False)  # what a reading of the ledger will give
-            action = index if names is None else names[index]
-            chosen = table[index if len(table) > 1 else 0]
-            chosen = chosen.copy() if chosen.dtype == dtype else chosen.astype(dtype)  # one's own
+            if shares.dtype != dtype:
+                shares = shares.astype(dtype)  # what a reading of the ledger will give
             name = None if names is None else names[index]
+            chosen = table[index if len(table) > 1 else 0].astype(dtype)  # one's own
             offered = Offered(names, table, context, mask) if whole else None
             rows.append(Decided(number, now, index, name, chosen, shares, offer=offered))
-            id = self._ledger.decision_id(number)
-            if order is not None and names is not None:
-                order = [names[i] for i in order]
-            known = (shares, values, None if order is None else tuple(order))
-            decisions.append(Decision(id, index, action, float(shares[index]), *known))
+            if order is not None:
+                order = tuple(order if names is None else [names[i] for i in order])
+            id, action = self._ledger.decision_id(number), index if names is None else name
+            made = Decision(id, index, action, shares.item(index), shares, values, order)
+            decisions.append(made)
         self._describe_columns()
-        said = self._shadows.opinions(self._ledger, rows, offers)
+        said = self._shadows.opinions(self._ledger, rows, offers) if self._shadows else ()
         self._ledger.add_decisions(rows, said)
         for row, offer, made in zip(rows, offers, decisions, strict=True):
             self._watch.offered(row.number, offer.table, row.chosen, made.values)
@@ -425,8 +424,10 @@ class Bandit(Begun):
         before = self._ledger.outcomes
         worth = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
         self._ledger.add_outcomes(rows, worth)
-        self._mind.learn(self._ledger, list(fresh.values()))
-        self._shadows.learn(self._ledger, list(fresh.values()))
+        learned = list(fresh.values())
+        self._mind.learn(self._ledger, learned)
+        if self._shadows:
+            self._shadows.learn(self._ledger, learned)
         if not expired:
             for row in rows:
                 self._watch.learned(row.decision, row.outcome)

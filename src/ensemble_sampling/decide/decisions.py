@@ -42,13 +42,18 @@ class Decision:
         values: Values | None = None,
         ranking: tuple[Any, ...] | None = None,
     ):
-        for put, value in zip(  # what a frozen class does by itself takes three times as long
-            _PUT, (id, index, action, probability, probabilities, values, ranking), strict=False
-        ):
-            put(self, value)
+        _ID(self, id)  # what a frozen class does by itself takes several times as long
+        _INDEX(self, index)
+        _ACTION(self, action)
+        _PROBABILITY(self, probability)
+        _PROBABILITIES(self, probabilities)
+        _VALUES(self, values)
+        _RANKING(self, ranking)
 
 
-_PUT = tuple(vars(Decision)[one.name].__set__ for one in fields(Decision))
+_ID, _INDEX, _ACTION, _PROBABILITY, _PROBABILITIES, _VALUES, _RANKING = (
+    vars(Decision)[one.name].__set__ for one in fields(Decision)
+)
 
 
 class Prediction(NamedTuple):

@@ -1,5 +1,6 @@
 """What describes actions, as one array of numbers: rows of numbers and hashed descriptions."""
 
+import marshal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,8 +19,8 @@ from ..config import describe
 LARGEST = checks.LARGEST_DATUM
 BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
 TEXT = {str}
+SIGNS = np.array([1.0, -1.0])
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-FLAT = {str, int, float, bool, type(None)}  # what may be compared to find a description again
 
 
 def precision() -> np.dtype:
@@ -117,13 +118,19 @@ class Hasher:
         table = table.astype(float, copy=False)  # of nothing: int
         table = table.reshape(len(parts), self.width)[: len(each)]
         if names is not None:
-            called = _called(tuple(names))
-            columns, signs = self._columns(np.uint32(0), called, np.zeros(len(called), bool))
-            table[np.arange(len(each)), columns] += signs
+            at, signs = self._called(tuple(names))
+            table.reshape(-1)[at] += signs
         said = np.concatenate([around.array, _context()], axis=1)  # of all actions alike
         columns, signs = self._columns(np.uint32(0), _hashes(said), said[2] > 0)
         table += np.bincount(columns, said[1] * signs, self.width)
         return table
+
+    @lru_cache(maxsize=64)  # noqa: B019
+    def _called(self, names: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Where in a table, and by what sign, it is said what actions are called."""
+        hashes = np.array([_hash(f"name={name}") for name in names], np.uint32)
+        columns, signs = self._columns(np.uint32(0), hashes, np.zeros(len(names), bool))
+        return np.arange(0, len(names) * self.width, self.width) + columns, signs
 
     def _columns(
         self, one: Any, other: np.ndarray, numeric: np.ndarray
@@ -133,20 +140,21 @@ class Hasher:
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             h = (h ^ (h >> np.uint32(shift))) * np.uint32(factor)
         h ^= h >> np.uint32(16)
-        signs = 1.0 - 2.0 * (h & np.uint32(1))
+        signs, h = SIGNS[h & np.uint32(1)], h >> np.uint32(1)
         words = self.width - self.numbers
-        columns = ((h >> np.uint32(1)) % np.uint32(words)).astype(np.int64)
+        columns = h % np.uint32(words)
         if self.numbers:
-            columns = np.where(numeric, words + (h >> np.uint32(1)) % self.numbers, columns)
+            columns = np.where(numeric, words + h % np.uint32(self.numbers), columns)
         return columns, signs
 
     def _said(self, described: Any, where: str) -> "Terms":
         """The terms of a description; many are described again and again, and looked up."""
-        if type(described) is dict and TEXT.issuperset(map(type, described)):
-            values = tuple(described.values())
-            kinds = tuple(map(type, values))
-            if FLAT.issuperset(kinds):  # kinds, because 1, 1.0 and True are equal
-                return _flat_terms(where, tuple(described), values, kinds)
+        if type(described) is dict:
+            try:
+                plain = marshal.dumps(described, 2)
+            except ValueError:  # not all of it is plain Python
+                return _collected(described, where)
+            return _known_terms(where, plain)
         if self.numbers and isinstance(described, list | tuple | np.ndarray):
             plain = [*described]
             if all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
@@ -178,10 +186,9 @@ LATER = ("numbers", "names", "mixed")  # what a hasher could not always say
 
 
 @lru_cache(maxsize=2**14)
-def _flat_terms(
-    where: str, names: tuple[str, ...], values: tuple[Any, ...], kinds: tuple[type, ...]
-) -> Terms:
-    return _collected(dict(zip(names, values, strict=True)), where)
+def _known_terms(where: str, described: bytes) -> Terms:
+    """By bytes that tell 1, 1.0 and True apart."""
+    return _collected(marshal.loads(described), where)
 
 
 def _collected(described: Any, where: str) -> Terms:
@@ -204,12 +211,6 @@ def _length(rows: np.ndarray) -> int:
 def _context() -> np.ndarray:
     """That there is one."""
     return np.array([[_hash("context")], [1.0], [0.0]])
-
-
-@lru_cache(maxsize=256)
-def _called(names: tuple[Any, ...]) -> np.ndarray:
-    """Hashes of what actions are called."""
-    return np.array([_hash(f"name={name}") for name in names], np.uint32)
 
 
 @lru_cache(maxsize=2**16)

@@ -4,14 +4,16 @@ import os
 import secrets
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from .asked import Settings
 from .begun import Begun
+from .followed import APPRENTICE, SETTINGS
 from .ledger import Ledger
 from .mind import Mind, Taught
 from .shadows import watching
-from .shared import APPRENTICE, SETTINGS, Shared
+from .shared import Shared
 from .snapshots import SNAPSHOT, unpack
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
@@ -20,6 +22,33 @@ SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
 TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
+
+
+def _named(pid: int) -> str:
+    """A process as the holder of a lease. By chance too: those of two containers may have one name
+    and one number. On Linux it ends with what tells whose numbers of processes these are."""
+    name = f"{socket.gethostname()}:{pid}:{secrets.token_hex(3)}"
+    try:
+        numbers = os.stat("/proc/self/ns/pid").st_ino
+        return f"{name}:{Path('/proc/sys/kernel/random/boot_id').read_text()[:8]}-{numbers}"
+    except OSError:
+        return name
+
+
+def _gone(holder: str) -> bool:
+    """Whether a process is known to have ended: one of this machine that is not there any more."""
+    if holder.count(":") != 3:
+        return False
+    name, pid, _, numbers = holder.split(":")
+    here, _, _, *ours = _named(0).split(":")
+    try:
+        if (name, [numbers]) == (here, ours):
+            os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):  # another user's
+        pass
+    return False
 
 
 class Keeper(Begun):
@@ -31,9 +60,9 @@ class Keeper(Begun):
 
     def __init__(self, front: Shared, place: Any, learns: bool = True):
         self.front, self._folder, self._snapshot_every = front, place, 0
-        # By chance too: processes of two containers may have one name and one number.
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.learning, self.learner, self.behind = False, None, 0.0
+        self.holder = _named(os.getpid())
+        self.learning, self.behind = False, 0.0
+        self.learner: str | None = None
         self.decisions = self.outcomes = self.known = 0
         self._learns, self._renew, self._due = learns, 0.0, 0.0
         self._seen: dict[str, Any] = {}  # what was followed last, by file
@@ -46,6 +75,9 @@ class Keeper(Begun):
     def step(self) -> None:
         """Learn what is new, or take it over."""
         now = time.monotonic()
+        if self._learns and self.learner is not None and _gone(self.learner):
+            self._ledger.release(self.learner)
+            self._renew = 0.0
         if now >= self._renew:
             self._renew = now + LEASE / 3
             held = self._learns and self._ledger.lease(self.holder, LEASE)

@@ -230,7 +230,8 @@ class Ledger(Kept):
         for row in rows:
             offer = row.offer
             if offer is not None:
-                offer = Offered(offer.names, offer.table.copy(), *map(_own, offer[2:]))
+                names, table, context, free = offer
+                offer = Offered(names, table.copy(), context, _own(free))
             waiting.append((Decided(*rounded(row, self._dtype)[:-1]), offer))
         self._unsure = True
         self._waiting[1].append(waiting)
@@ -327,6 +328,8 @@ class Ledger(Kept):
             self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
             for row in rows:
                 self._recent.pop(row.decision, None)
+            if self._recent_outcomes == after - 1:
+                self._recent_outcomes = self._held["outcomes"]
             self._unsure = False
 
     def _revisions(self, rows: Sequence[Revised], now: float) -> list[tuple[Any, ...]]:
@@ -458,6 +461,6 @@ def _event(row: Sequence[Any]) -> Event:
     return Event(event, slot, decision, bool(deferred))
 
 
-def _own(part: Any) -> Any:
+def _own(part: np.ndarray) -> np.ndarray:
     """What the caller cannot change any more."""
-    return part.copy() if isinstance(part, np.ndarray) and part.flags.writeable else part
+    return part.copy() if part.flags.writeable else part

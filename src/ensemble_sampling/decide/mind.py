@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from .. import checks
 from ..config import describe
@@ -16,12 +17,13 @@ from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
 from .ledger import Decided, Ledger
 from .offers import Offers
-from .programs import pack_choice, pack_outcome, rule_of
+from .programs import Sheet, pack_outcome, rule_of
 from .scale import LAST, Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
 from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
+SHEETS = 64  # shapes of offers for which there is an array to fill in
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
 
 
@@ -62,6 +64,13 @@ def _room(rows: int) -> int:
     return max(8, 1 << (rows - 1).bit_length())
 
 
+@jax.jit  # step by step it would be nine programs to load
+def _streams(seed: Array) -> tuple[Array, Array]:
+    """The key to begin with, and two words from which those of decisions and outcomes come."""
+    start, rest = jax.random.split(jax.random.wrap_key_data(seed, impl="threefry2x32"))
+    return start, jax.random.bits(rest, (2,), np.uint32)
+
+
 class Mind:
     """One agent, and the state it has from a ledger's outcomes in their order.
 
@@ -82,9 +91,8 @@ class Mind:
         self.recipe, self.offers, self.file = recipe, offers, SNAPSHOT
         self.seed, self.normalise, self.floor = seed, normalise, floor
         self.dtype, self.width = precision(), None
-        keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"))
-        self._start_key = keys[0]
-        self._streams = np.asarray(jax.random.bits(keys[1], (2,), np.uint32)).tolist()
+        self._start_key, streams = _streams(np.array([0, seed], np.uint32))
+        self._streams = np.asarray(streams).tolist()
         self.taught: Taught | None = None  # also while it is being changed
         self._marks: list[Taught] = []  # what it was not long ago
         self.agent: Agent | None = None
@@ -102,6 +110,7 @@ class Mind:
         self._bound, self._init, self._programs, self._where = rule_of(agent, self.floor)
         self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
+        self._sheets: dict[tuple[int, int], Sheet] = {}
 
     @property
     def description(self) -> Any:
@@ -274,22 +283,34 @@ class Mind:
         self, number: int, table: np.ndarray, mask: np.ndarray, state: State
     ) -> tuple[int, np.ndarray, Values | None]:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
-        rows = len(mask)
         if self.offers.arms is None and not self.host and table.shape[1]:
-            room = _room(rows)
-            packed = pack_choice((self._streams[0], number), table, mask, room)
-            held = self._held(state)
+            sheet = self._sheets.get(table.shape)
+            if sheet is None:
+                sheet = self._sheet(table)
+            packed = sheet.filled(self._streams[0], number, table, mask)
+            held = self._held(state)  # first: it decides by which program
             drawn = np.asarray(self._choose_packed(self._bound, packed, held))
-            return self._drawn(drawn, rows, room)
+            return self._drawn(drawn, len(mask), sheet.room)
+        rows = len(mask)
         table, mask = self._filled(table, mask)
         held = self._held(state)
         drawn = np.asarray(self._choose(self._bound, self._key(number), held, table, mask))
         return self._drawn(drawn, rows, len(mask))
 
+    def _sheet(self, table: np.ndarray) -> Sheet:
+        """One for offers of this shape; those of few shapes are kept."""
+        if len(self._sheets) >= SHEETS:
+            self._sheets.clear()
+        sheet = Sheet(table.shape, table.dtype, _room(len(table)))
+        self._sheets[table.shape] = sheet
+        return sheet
+
     def pick_many(
         self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State
     ) -> list[tuple[int, np.ndarray, Values | None]]:
         """As `pick` for each of several (features, mask), in few calls of a compiled program."""
+        if not offers:
+            return []  # perhaps before there is an agent
         found: dict[int, Any] = {}
         alike: dict[Any, list[int]] = {}
         filled = [self._filled(table, mask) for table, mask in offers]
@@ -319,13 +340,13 @@ class Mind:
         self, drawn: np.ndarray, rows: int, room: int
     ) -> tuple[int, np.ndarray, Values | None]:
         """What the compiled program put into one array."""
-        index, shares, values = int(drawn[-1]), drawn[:rows], None
+        index, shares, values = int(drawn.item(-1)), drawn[:rows], None
         if len(drawn) > room + 1:
             mean, last = drawn[room : room + rows], 2 * room
             if self.taught is not None and self.taught.origin:
                 mean = mean.astype(np.float64) + self.taught.origin
             values = Values(mean, drawn[last : last + rows])
-        if not shares[index] > 0:
+        if not shares.item(index) > 0:
             raise ValueError(
                 "the agent's values are no numbers any more: features or outcomes were too large "
                 "for its settings; migrate the history to an agent with other ones"

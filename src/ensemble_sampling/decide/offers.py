@@ -83,12 +83,12 @@ class Offers:
     def _is_plain(self, features: Any, width: int | None) -> bool:
         """Whether it is an array in which there is nothing to be read: the common case, many times
         faster."""
-        if type(features) is not np.ndarray or self.columns != (0, width):
+        if type(features) is not np.ndarray or self.arms is not None or self.hasher is not None:
             return False
-        if features.ndim != 2 or features.dtype != precision() or features.shape[1] != width:
+        shape = features.shape
+        if len(shape) != 2 or shape[1] != width or not shape[0] or self.columns != (0, width):
             return False
-        free = self.arms is None and self.hasher is None
-        return free and len(features) > 0 and bool(np.vdot(features, features) < SMALL)
+        return features.dtype == precision() and bool(np.vdot(features, features) < SMALL)
 
     def _described(
         self, features: Any, context: Any

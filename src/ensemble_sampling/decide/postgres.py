@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -46,6 +47,16 @@ WRITE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SELECT pg_advisory_xact_lock({})"
 )
+STANDING = f"PREPARE standing AS {format.STANDING}"  # planned once, not in every turn
+TABLE = {statement: table for table, statement in INSERT.items()}
+# How the server is told a value without spelling it out: the number of its type, and bytes.
+BINARY: dict[str, tuple[int, Callable[[Any], bytes]]] = {
+    "INTEGER": (20, struct.Struct(">q").pack),
+    "REAL": (701, struct.Struct(">d").pack),
+    "TEXT": (25, str.encode),
+    "BLOB": (17, bytes),
+}
+SIZES = (64, 16, 4, 1)  # rows in one statement: few kinds of them, which the server plans once
 LOST = ("08", "57", "58", "XX")  # kinds of errors after which the server may have gone on
 
 
@@ -82,6 +93,9 @@ class Postgres:
 
     def __init__(self, url: str, write: bool = True, shared: bool = False):
         self._driver = _driver()
+        from psycopg import generators
+
+        self._generators: Any = generators
         self._url, _, bandit = url.partition("#")
         bandit = bandit or "default"
         if not NAME.fullmatch(bandit):  # which may be a part of the password, and is not shown
@@ -96,6 +110,10 @@ class Postgres:
         self.renewals = 0
         self._connection: Any = None
         self._begun = False
+        # Rows of this transaction, by table: they go with the next question, or with its end,
+        # since every answer is waited for.
+        self._unsent: list[tuple[str, list[list[bytes | None]]]] = []
+        self._prepared: set[bytes] = set()  # statements that the server knows
 
     def open(self) -> None:
         self._connect()
@@ -106,6 +124,7 @@ class Postgres:
         given = self._driver.conninfo.conninfo_to_dict(self._url)
         options = f"{WRITER if self._write else ''} {given.pop('options', '')}".strip()
         settings = WAITING | {"application_name": f"ensemble-sampling {self.schema}"[:63]} | given
+        settings["client_encoding"] = "utf8"
         connection = self._driver.connect(**settings, options=options, autocommit=True)
         try:
             numeric = self._driver.types.numeric
@@ -121,6 +140,7 @@ class Postgres:
             connection.close()
             raise
         self._connection, self._begun = connection, False
+        self._unsent, self._prepared = [], set()
 
     def _take(self, connection: Any) -> None:
         """The bandit, alone or with others, until the connection ends."""
@@ -199,6 +219,8 @@ class Postgres:
         return self._begun
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
+        if self._unsent:
+            self._send(commit=False)
         return self._again(partial(self._execute, translated(query), values))
 
     def _execute(self, query: str, values: Sequence[Any]) -> Any:
@@ -226,10 +248,59 @@ class Postgres:
         self.renewals += 1
 
     def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
-        if len(rows) == 1:
-            self._execute(translated(query), rows[0])
-        else:
-            self._connection.cursor().executemany(translated(query), rows)
+        if not self._begun or query not in TABLE:
+            for row in rows:
+                self.execute(query, row)
+            return
+        packs = _packs(TABLE[query])
+        each = [
+            [None if v is None else pack(v) for (_, pack), v in zip(packs, row, strict=True)]
+            for row in rows
+        ]
+        self._unsent.append((TABLE[query], each))
+
+    def _send(self, commit: bool) -> str:
+        """What is unsent, and perhaps the end of the transaction, in one round trip; what the
+        server said last."""
+        unsent, self._unsent = self._unsent, []
+        server, wait, generators = self._connection.pgconn, self._connection.wait, self._generators
+        sent: list[bytes | None] = []  # one for every answer: the statement it prepares, if any
+        server.enter_pipeline_mode()
+        try:
+            for table, rows in unsent:
+                self._send_rows(server, table, rows, sent)
+            if commit:
+                server.send_query_params(b"COMMIT", None)
+                sent.append(None)
+            server.pipeline_sync()
+            wait(generators.send(server))
+            said = [wait(generators.fetch_many(server))[0] for _ in sent]
+            wait(generators.fetch_many(server))  # that this was all
+            server.exit_pipeline_mode()
+        except BaseException:
+            self._connection.close()  # with answers on their way it is good for nothing
+            raise
+        done = self._driver.pq.ExecStatus.COMMAND_OK
+        for name, answer in zip(sent, said, strict=True):
+            if answer.status != done:
+                raise self._driver.errors.error_from_result(answer)
+            if name is not None:
+                self._prepared.add(name)
+        return said[-1].command_status.decode()
+
+    def _send_rows(
+        self, server: Any, table: str, rows: list[list[bytes | None]], sent: list[bytes | None]
+    ) -> None:
+        start = 0
+        while start < len(rows):
+            size = next(size for size in SIZES if size <= len(rows) - start)
+            values = [value for row in rows[start : start + size] for value in row]
+            name, start = f"{table} {size}".encode(), start + size
+            if name not in self._prepared and name not in sent:
+                server.send_prepare(name, _insertion(table, size), _kinds(table) * size)
+                sent.append(name)
+            server.send_query_prepared(name, values, [1] * len(values))
+            sent.append(None)
 
     def begin(self, write: bool = True) -> None:
         self._begin(self._beginning(write))
@@ -237,13 +308,17 @@ class Postgres:
     def _beginning(self, write: bool) -> str:
         return WRITE.format(_number(self.schema, "write")) if write else READ
 
-    def _begin(self, statements: str) -> Any:
+    def _begin(self, statements: str, prepare: str = "") -> Any:
         self.rollback()
-        return self._again(partial(self._begin_now, statements))
+        return self._again(partial(self._begin_now, statements, prepare))
 
-    def _begin_now(self, statements: str) -> Any:
+    def _begin_now(self, statements: str, prepare: str) -> Any:
+        """`prepare`: what the connection must have been told once."""
         self._begun = True
         try:
+            if prepare and prepare.encode() not in self._prepared:
+                self._connection.execute(prepare)
+                self._prepared.add(prepare.encode())
             return self._connection.execute(statements)
         except self._driver.OperationalError:
             if self._connection.closed:
@@ -255,18 +330,22 @@ class Postgres:
         so that what is counted after the lock is all there is."""
         if write is None:
             return self.execute(format.STANDING).fetchone()
-        found = self._begin(f"{self._beginning(write)}; {format.STANDING}")
+        found = self._begin(f"{self._beginning(write)}; EXECUTE standing", STANDING)
         while found.nextset():
             pass
         return found.fetchone()
 
     def commit(self) -> None:
-        said = self._connection.execute("COMMIT").statusmessage
+        if self._unsent:
+            said = self._send(commit=True)
+        else:
+            said = self._connection.execute("COMMIT").statusmessage
         self._begun = False
         if said != "COMMIT":
             raise self._driver.errors.InFailedSqlTransaction("a part of it had failed")
 
     def rollback(self) -> None:
+        self._unsent = []
         if self._begun:
             self._begun = False
             with suppress(self._driver.Error):  # what is lost is rolled back
@@ -338,6 +417,25 @@ def _number(schema: str, what: str) -> int:
     """By which PostgreSQL knows a lock."""
     digest = blake2b(f"ensemble-sampling {what} {schema}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+@cache
+def _packs(table: str) -> list[tuple[int, Callable[[Any], bytes]]]:
+    """For every column, how its values are sent."""
+    return [BINARY[column.split()[1]] for column in TABLES[table]]
+
+
+@cache
+def _kinds(table: str) -> list[int]:
+    return [kind for kind, _ in _packs(table)]
+
+
+@cache
+def _insertion(table: str, rows: int) -> bytes:
+    width = len(TABLES[table])
+    marks = [f"${n}" for n in range(1, rows * width + 1)]
+    each = [f"({', '.join(marks[n : n + width])})" for n in range(0, len(marks), width)]
+    return f"INSERT INTO {table} VALUES {', '.join(each)}".encode()
 
 
 @cache

@@ -186,24 +186,32 @@ def _uniform(words: Array, dtype: Any) -> Array:
     return (parts[0] >> 6).astype(dtype) * 2.0**-26 + (parts[1] >> 5).astype(dtype) * 2.0**-53
 
 
-def pack_choice(
-    words: tuple[int, int], table: np.ndarray, mask: np.ndarray, room: int
-) -> np.ndarray:
-    """One array (..., d) for `choose_packed`: the words of the key and what is available, in rows
-    of their own, then the features, filled up to `room` rows."""
-    rows, width = table.shape
-    above = -(-(room + 2) // width)
-    packed = np.zeros((above + room, width), table.dtype)
-    packed[above : above + rows] = table
-    flat = packed.reshape(-1)
-    flat[2 : rows + 2] = mask
-    bits = flat.view(np.uint32)
-    bits[0], bits[1] = words
-    return packed
+class Sheet:
+    """One array (..., d) for `choose_packed`, to be filled in anew for every offer of a shape: the
+    words of the key and what is available, in rows of their own, then the features, in `room` rows.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: Any, room: int):
+        rows, width = shape
+        self.room, above = room, -(-(room + 2) // width)
+        self._whole = np.zeros((above + room, width), dtype)
+        flat = self._whole.reshape(-1)
+        self._bits, self._free = flat.view(np.uint32), flat[2 : rows + 2]
+        self._table, self._mask = self._whole[above : above + rows], None
+
+    def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Whoever is given it is done with it before the next offer."""
+        if mask.flags.writeable or mask is not self._mask:
+            self._mask = None  # in case of an interrupt
+            self._free[:] = mask
+            self._mask = mask
+        self._table[:], bits = table, self._bits
+        bits[0], bits[1] = stream, number
+        return self._whole
 
 
 def choose_packed(rule: Rule, packed: Array, state: State) -> Array:
-    """`choose` by what `pack_choice` made; there must be features."""
+    """`choose` by a `Sheet`; there must be features."""
     rows, width = packed.shape
     sizes = (1 << n for n in range(32))
     room = next(size for size in sizes if size + -(-(size + 2) // width) == rows)
@@ -216,8 +224,7 @@ def pack_outcome(words: tuple[int, int, int], features: np.ndarray, outcome: flo
     packed = np.empty(len(features) + 4, features.dtype)
     bits = packed.view(np.uint32)
     bits[0], bits[1], bits[2] = words
-    packed[3] = outcome
-    packed[4:] = features
+    packed[3], packed[4:] = outcome, features
     return packed
 
 

@@ -26,7 +26,13 @@ FROM (
   FROM opinions AS p JOIN outcomes AS o ON o.decision = p.decision
 ) AS weighted WHERE r IS NOT NULL GROUP BY shadow
 """
-ORIGIN = "SELECT min(reward) FROM outcomes"  # taken off before squares are summed, lest they cancel
+RANGE = (  # the first is taken off before squares are summed, lest they cancel
+    "SELECT (SELECT min(reward) FROM outcomes), max(reward) FROM "
+    "(SELECT reward FROM outcomes UNION ALL SELECT reward FROM revisions) AS every"
+)
+UNSEEN = (
+    2  # rewards at the end of the range that may yet come, as Agresti and Coull (1998) add them
+)
 SUPPORT = 0.05  # of its choices may have had no chance, before nothing can be said of their value
 NEVER = 1e-6  # a chance as good as none
 CHANCES = (  # of what a shadow chose lately, to be chosen by the agent in charge
@@ -46,8 +52,8 @@ class Compared:
 
     agreement: how often it would have chosen what was chosen.
     value: the mean reward it would have had, by self-normalised inverse propensity weighting, and
-        its standard error, which is too small for few decisions and for rewards that are rare:
-        `es.evaluate` has better ones. What it would choose must have had a chance: decide with a
+        its standard error, None while all rewards are the same. 1.96 of them to either side cover
+        it also where rewards are rare. What it would choose must have had a chance: decide with a
         `floor`.
     effective: how many decisions made by itself would tell as much.
     reward: the mean reward of the agent in charge over the same decisions.
@@ -163,13 +169,13 @@ def compare(ledger: Ledger) -> tuple[Compared, ...]:
     """How every shadow would have done."""
     agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
     sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
-    origin = next(iter(ledger.ask_all(ORIGIN)))[0] or 0.0
+    ((low, high),) = ledger.ask_all(RANGE)
     return tuple(
         _compared(
             name,
             agreed.get(shadow.number),
             sums.get(shadow.number),
-            origin,
+            (low or 0.0, high or 0.0),
             _unsupported(ledger, shadow.number),
         )
         for name, shadow in recorded(ledger).items()
@@ -185,8 +191,14 @@ def _unsupported(ledger: Ledger, shadow: int) -> float:
     return float(np.mean(never)) if never else 0.0
 
 
-def _compared(name: str, agreed: Any, sums: Any, origin: float, unsupported: float) -> Compared:
+def _compared(
+    name: str, agreed: Any, sums: Any, bounds: tuple[float, float], unsupported: float
+) -> Compared:
+    """The variance of the weighted mean is sum(w^2 (r - value)^2) / sum(w)^2. Of rewards that are
+    rare it knows too little: with none at all it is 0. So `UNSEEN` of them are allowed for, each
+    of which would move the value by the range of rewards over the effective number."""
     decisions, agreement = agreed or (0, None)
+    origin, width = bounds[0], bounds[1] - bounds[0]
     value = stderr = reward = None
     effective = 0.0
     if sums is not None:
@@ -194,7 +206,9 @@ def _compared(name: str, agreed: Any, sums: Any, origin: float, unsupported: flo
         reward += origin
         if w > 0 and unsupported <= SUPPORT:
             value, effective = wr / w, w * w / ww
-            stderr = math.sqrt(max(0.0, wwrr - 2 * value * wwr + value**2 * ww)) / w
+            if width > 0:
+                seen = max(0.0, wwrr - 2 * value * wwr + value**2 * ww) / w**2
+                stderr = math.sqrt(seen + UNSEEN * (width / effective) ** 2)
             value += origin
     return Compared(name, decisions, agreement, value, stderr, effective, reward, unsupported)
 
@@ -204,6 +218,10 @@ class Shadows:
 
     def __init__(self) -> None:
         self._awake: dict[str, tuple[int, Mind]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._awake)
 
     def admit(self, ledger: Ledger, name: str, mind: Mind) -> None:
         """Begin, or go on after the folder was opened again, by what the ledger has taught."""

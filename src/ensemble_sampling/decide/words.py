@@ -49,8 +49,8 @@ class Watch:
         """The outcome of decision `number` came: how far is it from what was expected then?"""
         index, values = self._expected.pop(number, (0, None))
         if values is not None and isinstance(outcome, float):
-            surprise = outcome - float(values.mean[index])
-            self._surprises.append((surprise**2, float(values.spread[index]) ** 2))
+            surprise, spread = outcome - values.mean.item(index), values.spread.item(index)
+            self._surprises.append((surprise * surprise, spread * spread))
 
     @staticmethod
     def due(before: int, now: int) -> bool:

@@ -1,11 +1,10 @@
 """Candidates in a file of the user's, compared on the log of a bandit."""
 
 import os
-import runpy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from ..code import load
 from .evaluation import evaluate
 from .log import Log
 from .results import LOGGED, Comparison
@@ -13,9 +12,7 @@ from .results import LOGGED, Comparison
 
 def candidates(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a Python file calls CANDIDATES: a dictionary from names to policies."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path} with candidates")
-    found = runpy.run_path(str(path)).get("CANDIDATES")
+    found = vars(load(path)).get("CANDIDATES")
     if not isinstance(found, Mapping) or not found:
         what = "has no CANDIDATES" if found is None else f"says CANDIDATES = {found!r}"
         raise ValueError(f"{path} must define CANDIDATES = {{name: agent or function}}; it {what}")

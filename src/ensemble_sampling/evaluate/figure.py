@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..study.styles import FONT, plain, style
+from ..simulate.styles import FONT, plain, style
 from .estimates import Estimate
 
 if TYPE_CHECKING:

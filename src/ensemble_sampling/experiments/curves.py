@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,9 +16,9 @@ from ..core import Agent, Environment
 from ..simulate import Progress, mean_and_error, numbers, simulate
 from ..simulate.engines import Engine
 from ..simulate.execution import check_parts
+from ..simulate.plots import draw_curve
 from ..simulate.results import last_tenth
-from ..study import styles
-from ..study.sizing import CONFIDENT
+from ..simulate.styles import style
 from . import beside
 from .declare import Data, Job, Window
 from .tables import plain, table, with_error
@@ -108,10 +109,8 @@ class Experiment:
                 {"label": label, "agent": describe(agent)},
                 (jax.tree.structure((agent, self.environment)), self.periods, realizations),
                 effort * size,
-                lambda checkpoint, progress, engine: self._run(
-                    agent, realizations, seed, checkpoint, progress, engine
-                ),
-                lambda: check_parts(agent, self.environment),
+                partial(self._run, agent, realizations, seed),
+                partial(check_parts, agent, self.environment),
             )
 
         return list(map(job, self.agents, self.labels, sizes))
@@ -147,20 +146,10 @@ class Experiment:
         }
 
     def draw(self, ax: "Axes", data: Data) -> None:
-        width = block(data["periods"])
-        middle = 1 + _blocks(np.arange(data["periods"]), width)
-        apart = max(1, len(middle) // 8)
         for i, series in enumerate(data["series"]):
-            colour, mark, line = styles.style(i)
-            # The average of standard errors is at least the standard error of the average.
-            mean, error = (_blocks(np.array(series[name]), width) for name in ("mean", "stderr"))
-            low, high = mean - CONFIDENT * error, mean + CONFIDENT * error
-            ax.fill_between(middle, low, high, color=colour, alpha=0.18, lw=0)
-            start = (2 * i + 1) * apart // (2 * len(data["series"]))
-            marks: Any = {"marker": mark, "ms": 4.5, "markevery": (start, apart)}
-            label = styles.plain(series["label"])
-            ax.plot(middle, mean, color=colour, ls=line, lw=1.2, label=label, **marks)
-            beside.draw(ax, (self.published or {}).get(series["label"], {}), mark)
+            label, of = series["label"], len(data["series"])
+            draw_curve(ax, label, series["mean"], series["stderr"], i, of)
+            beside.draw(ax, (self.published or {}).get(label, {}), style(i).mark)
         if self.published:
             beside.legend(ax)
         ax.set(xlabel="period", ylabel="regret per period", xlim=(0, data["periods"]))
@@ -201,14 +190,3 @@ def _chunk(realizations: int) -> int | None:
 def _state_size(agent: Agent) -> int:
     leaves = jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)))
     return 1 + sum(int(np.prod(leaf.shape)) for leaf in leaves)
-
-
-def block(periods: int) -> int:
-    """How many periods a drawn point averages over; single periods are all noise."""
-    return max(1, periods // 100)
-
-
-def _blocks(values: np.ndarray, width: int) -> np.ndarray:
-    """Averages of `width` values in a row; what is left over joins the last."""
-    starts = np.arange(0, len(values) - width + 1, width)
-    return np.add.reduceat(values, starts) / np.diff(starts, append=len(values))

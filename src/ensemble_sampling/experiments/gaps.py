@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..simulate import mean_and_error
+from ..simulate.styles import style
 from ..study.sizing import CONFIDENT
-from ..study.styles import style
 from .curves import Experiment
 from .declare import Data, Window
 from .tables import table, with_error

@@ -1,6 +1,7 @@
 """Panels of how far ensembles are from the exact posterior over a run."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,8 @@ from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
 from ..simulate import Progress, numbers
 from ..simulate.engines import Engine
-from ..study import styles
+from ..simulate.styles import plain as shown
+from ..simulate.styles import style
 from ..study.diagnostics import trajectory
 from ..study.sizing import CONFIDENT
 from .declare import Data, Job
@@ -49,9 +51,7 @@ class Paths:
                 {"members": members},
                 ("paths", self.name, members),
                 self.effort * realizations / len(self.members),
-                lambda checkpoint, progress, engine: self._run(
-                    members, realizations, seed, checkpoint, progress, engine
-                ),
+                partial(self._run, members, realizations, seed),
             )
 
         return [job(members) for members in self.members]
@@ -81,12 +81,12 @@ class Paths:
 
     def draw(self, ax: "Axes", data: Data) -> None:
         for i, path in enumerate(data["paths"]):
-            colour, mark, line = styles.style(i)
+            colour, mark, line = style(i)
             period, kl, error = (np.array(path[name]) for name in ("after", "kl", "kl_stderr"))
             low, high = kl - CONFIDENT * error, kl + CONFIDENT * error
             ax.fill_between(period + 1, low, high, color=colour, alpha=0.18, lw=0)
             marks: Any = {"marker": mark, "ms": 4.5, "markevery": 3}
-            label = styles.plain(path["label"])
+            label = shown(path["label"])
             ax.plot(period + 1, kl, color=colour, ls=line, lw=1.0, label=label, **marks)
         ax.set(xlabel="period", ylabel="KL(votes ‖ posterior)", xscale="log", yscale="log")
         ax.legend(frameon=False)

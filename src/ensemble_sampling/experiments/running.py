@@ -30,6 +30,10 @@ from .study import Study
 
 Say = Callable[[str], None]
 
+PATIENCE = 60
+"""Seconds before a figure is drawn for each panel: it holds up those that still run, and at the end
+all are drawn anyway."""
+
 
 def select(study: Study, names: Sequence[str] = ()) -> list[Panel]:
     """Panels by name, by figure number, or all of them; the cheapest first."""
@@ -68,8 +72,11 @@ def run(
     if not isinstance(study, Study):
         raise TypeError(f"study must be an es.Study, got {study!r}")
 
+    began = time.monotonic()
+
     def finished(panel: Panel) -> None:
-        report.draw(study, out, panel)
+        if time.monotonic() > began + PATIENCE:
+            report.draw(study, out, panel)
 
     asked: Any = {"force": force, "progress": progress, "say": say, "engine": engine}
     compute(study, names, realizations, seed, out, **asked, finished=finished)

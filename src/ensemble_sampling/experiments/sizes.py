@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +12,8 @@ from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..simulate import Progress
 from ..simulate.engines import Engine
+from ..simulate.styles import style
 from ..study.sizing import EXPLORE, smallest_ensemble
-from ..study.styles import style
 from .declare import Data, Job
 from .tables import table
 
@@ -55,9 +56,7 @@ class Sizes:
                 {"arms": arms},
                 ("sizes", self.name, arms),
                 self.effort * realizations * arms / sum(self.arms),
-                lambda checkpoint, progress, engine: self._run(
-                    arms, realizations, seed, checkpoint, progress, engine
-                ),
+                partial(self._run, arms, realizations, seed),
             )
 
         return [job(arms) for arms in self.arms]

@@ -19,8 +19,10 @@ from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
 from ..decide.ledger import ID, Ledger
 from ..decide.offered import Offered
-from ..decide.shared import KEPT, Shared, Told
+from ..decide.shared import Later, Shared
+from ..decide.steered import KEPT
 from ..decide.summary import summarize
+from ..decide.told import Told
 from ..decide.transfer import export_history
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
@@ -38,8 +40,9 @@ class Engine:
     """Decides and learns for one bandit.
 
     `decide` and `outcome` are for the event loop; all other methods block, and are to be called
-    in a thread. Every one raises `Refused` for what is wrong with a request. Two threads do the
-    work: one decides and records, by what the other has learned, or has read of another process.
+    in a thread. Every one raises `Refused` for what is wrong with a request. Three threads do the
+    work: one decides and records, by what the other has learned, or has read of another process;
+    the third compiles for offers unlike those before, while others are decided.
 
     place: a folder, or `postgresql://...#name`.
     learns: whether this process may become the one that learns.
@@ -62,16 +65,23 @@ class Engine:
         self._front = Shared(place, agent, candidates=candidates, **about)
         self._keeper = Keeper(self._front, place, learns)
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._new: queue.PriorityQueue[Any] = queue.PriorityQueue()  # what to compile for
+        self._order = count()
         self._summarizing, self._summary = threading.Lock(), (0.0, {})
         self._wake, self._ending = threading.Event(), False
         self._said, self._told = ("", 0.0), 0.0  # what was logged last, and when
         self.trouble: str | None = None  # what keeps the other thread from its work, if anything
         self.away = False  # whether that is that the ledger does not answer
         self._keeper_step()
-        self._front.warm()
+        if not self._front.warmed:
+            self._front.warm()
         self._threads = [
             threading.Thread(target=work, name=f"{name}-{what}", daemon=True)
-            for what, work in (("decide", self._work), ("keep", self._keep))
+            for what, work in (
+                ("compile", self._compile),
+                ("decide", self._work),
+                ("keep", self._keep),
+            )
         ]
         for thread in self._threads:
             thread.start()
@@ -120,7 +130,7 @@ class Engine:
         decisions = [what for kind, what, *_ in batch if kind == "decide"]
         outcomes = [what for kind, what, *_ in batch if kind == "outcome"]
         try:
-            made, told = map(iter, self._front.work(decisions, outcomes))
+            made, told = map(iter, self._front.work(decisions, outcomes, hurry=True))
             answers = [next(made if kind == "decide" else told) for kind, *_ in batch]
         except OSError as error:
             answers = [self._unavailable(error)] * len(batch)
@@ -130,16 +140,36 @@ class Engine:
                     self._do([request])
                 return
             answers = [error]
-        _answer(batch, answers)
+        now = []
+        for request, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Later):
+                self._new.put((1, next(self._order), answer.offer, request))
+            else:
+                now.append((request, answer))
+        _answer(now)
         if outcomes:
             self._wake.set()
+
+    def _compile(self) -> None:
+        """For one offer of a new shape first, which somebody waits for, and then for two, four, ...
+        at once."""
+        while True:
+            size, _, offer, request = self._new.get()
+            if offer is None:
+                return
+            more = not self._ending and self._front.prepare(offer, size)
+            if request is not None:
+                self._asked.put(request)
+            if more:
+                self._new.put((2 * size, next(self._order), offer, None))
 
     def _fail(self) -> None:
         batch = []
         while not self._asked.empty():
             batch.append(self._asked.get())
         batch = [request for request in batch if request is not None]
-        _answer(batch, [Refused("unavailable", "the service is ending")] * len(batch))
+        ending = Refused("unavailable", "the service is ending")
+        _answer([(request, ending) for request in batch])
 
     def _keep(self) -> None:
         while not self._ending:
@@ -153,6 +183,8 @@ class Engine:
         try:
             self._keeper.step()
             self.trouble, self.away = None, False
+            if not self._keeper.learning and not self._front.warmed:
+                self._front.warm()  # for what others have been asked
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
             if self.trouble is None or now > self._told + AGAIN:
@@ -338,18 +370,21 @@ class Engine:
     def close(self) -> None:
         """Answer what is asked already, save what was learned, and let others learn."""
         self._ending = True
-        self._asked.put(None)
         self._wake.set()
-        for thread in self._threads:
+        compiling, *others = self._threads
+        self._new.put((MOST, next(self._order), None, None))
+        compiling.join(timeout=10)
+        self._asked.put(None)  # after what was compiled for
+        for thread in others:
             thread.join(timeout=10)
         self._keeper.close()
         self._front.close()
 
 
-def _answer(batch: list[Any], answers: list[Any]) -> None:
-    """Hand answers back to the loops that wait, each loop woken once."""
+def _answer(answers: list[tuple[Any, Any]]) -> None:
+    """Hand answers to requests back to the loops that wait, each loop woken once."""
     loops: dict[Any, list[Any]] = {}
-    for (_, _, future, loop), answer in zip(batch, answers, strict=True):
+    for (_, _, future, loop), answer in answers:
         loops.setdefault(loop, []).append((future, answer))
     for loop, pairs in loops.items():
         with suppress(RuntimeError):  # a loop that has ended waits for nothing

@@ -87,7 +87,7 @@ def serve(options: Options) -> int:
             f"a key first, `ensemble-sampling keys create {place} --scope decide --scope learn`"
         )
     if options.agents is not None and not Path(options.agents).is_file():
-        raise FileNotFoundError(f"there is no file {options.agents} with agents")
+        raise FileNotFoundError(f"there is no file {options.agents}")
     listening = bind(options.host, options.port)
     port = listening.getsockname()[1]
     shown = f"[{options.host}]" if ":" in options.host else options.host

@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import os
-import runpy
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..code import load
 from .engine import Engine, Refused
 from .keys import Keys, Ring
 from .limits import Limits, Rates
@@ -43,12 +42,7 @@ def read_agents(path: str | os.PathLike[str] | None) -> Agents:
     CANDIDATES = {name: agent} of a Python file; one of them will do."""
     if path is None:
         return Agents({}, {})
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path} with agents")
-    try:
-        found = runpy.run_path(str(path))
-    except Exception as error:
-        raise ValueError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    found = vars(load(path))
     if "AGENTS" not in found and "CANDIDATES" not in found:
         raise ValueError(f"{path} must define AGENTS = {{name: agent}} or CANDIDATES; has neither")
     for what in ("AGENTS", "CANDIDATES"):

@@ -23,6 +23,7 @@ from ..threefry import quick
 from .loop import realization
 
 _TURN = Lock()
+_TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
 
 
 def device_turn() -> AbstractContextManager[Any]:
@@ -232,7 +233,8 @@ def _program(
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
-    lowered = jitted.lower(shared, own, key, numbers)
+    with _TRACING:
+        lowered = jitted.lower(shared, own, key, numbers)
     return lowered.compile(compiler_options=chosen), whole, split
 
 

@@ -194,12 +194,18 @@ class Moments:
         """Of the regret (realizations, periods), or of its sums from the first period on."""
         mean = regret.mean(axis=0, dtype=np.float64)
         mean = np.cumsum(mean, axis=0) if summed else mean
-        m2 = np.zeros_like(mean)
-        for i in range(0, len(regret), 16):  # few rows at a time stay in cache
-            rows = regret[i : i + 16]
+        m2 = np.zeros((1, *mean.shape))
+        # So few rows at a time stay in cache; so many that other threads are not waited for often.
+        for i in range(0, len(regret), 256):
+            rows = regret[i : i + 256]
             rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
-            m2 += np.square(rows - mean).sum(axis=0)
-        return cls(len(regret), mean, m2)
+            squares = rows - mean
+            np.square(squares, out=squares)
+            whole = len(squares) // 16 * 16
+            sums = squares[:whole].reshape(-1, 16, *mean.shape).sum(axis=1)
+            rest = squares[whole:].sum(axis=0, keepdims=True)
+            m2 = np.concatenate([m2, sums, rest]).sum(axis=0, keepdims=True)
+        return cls(len(regret), mean, m2[0])
 
     def merge(self, other: "Moments") -> "Moments":
         count = self.count + other.count

@@ -55,7 +55,8 @@ class Work:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
         with device_turn():
-            regret, tally = jax.tree.map(np.asarray, run(first))
+            found = jax.block_until_ready(run(first))
+        regret, tally = jax.tree.map(np.asarray, found)  # while the next one runs
         regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..simulate.styles import FONT, plain, style
 from .sizing import CONFIDENT
-from .styles import FONT, plain, style
 
 
 def save(plan: Mapping[str, Any], folder: Path) -> None:
