@@ -198,7 +198,7 @@ class Item(NamedTuple):
     needs: Mapping[str, float] | None = None
     loop: Callable[[int], Any] | None = None
     looped: int = 250
-    repeats: int = 3
+    repeats: int = 5
 
     def run(self) -> Any:
         size = (self.periods, self.realizations)
@@ -209,16 +209,15 @@ class Item(NamedTuple):
         size = execution.chunk_size(self.agent, self.world, self.periods, self.realizations)
         es.simulate(self.agent, self.world, self.periods, size, seed=1, chunk=size, progress=False)
 
-    def row(self) -> Row:
-        work, decisions = self.work, self.realizations * self.periods
-        work = f"{work}, {self.realizations:,} x {self.periods:,} periods"
-        calls = [self.run]
-        if (loop := self.loop) is not None:
-            calls.append(lambda: loop(self.looped))
-        mine, *others = by_turns(self.repeats, *calls)
-        row = Row(work, mine)
-        if others:
-            scaled = [seconds * decisions / self.looped for seconds in others[0]]
+    def calls(self) -> list[Callable[[], Any]]:
+        loop = self.loop
+        return [self.run] if loop is None else [self.run, lambda: loop(self.looped)]
+
+    def row(self, mine: list[float], others: list[float] | None = None) -> Row:
+        decisions = self.realizations * self.periods
+        row = Row(f"{self.work}, {self.realizations:,} x {self.periods:,} periods", mine)
+        if others is not None:
+            scaled = [seconds * decisions / self.looped for seconds in others]
             row = row._replace(other="NumPy loop", others=scaled)
         if self.needs is not None:
             row = row._replace(needs={n: decisions * each for n, each in self.needs.items()})
@@ -297,11 +296,18 @@ def cipher(lanes: int = 64, periods: int = 1000) -> Row:
 
 
 def simulate(full: bool) -> list[Row]:
-    """Beside one realization of a plain loop for each of ours, except at full size."""
-    found = [item._replace(loop=None) if full else item for item in items(full)]
+    """All by turns, beside one realization of a plain loop for each of ours unless at full size."""
+    found = [item._replace(loop=None, repeats=3) if full else item for item in items(full)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(Item.compile, found))
-    return [item.row() for item in found] + ([cipher()] if CPU else [])
+    taken = [[[] for _ in item.calls()] for item in found]
+    for turn in range(max(item.repeats for item in found)):
+        for item, lists in zip(found, taken, strict=True):
+            if turn < item.repeats:
+                for call, seconds in zip(item.calls(), lists, strict=True):
+                    seconds.append(timed(call))
+    rows = [item.row(*lists) for item, lists in zip(found, taken, strict=True)]
+    return [*rows, cipher()] if CPU else rows
 
 
 class NumpyBandit:
