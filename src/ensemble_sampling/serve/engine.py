@@ -261,11 +261,12 @@ class Engine:
             due, found = self._summary
             if time.monotonic() < due:
                 return found
+            with self._away():
+                times = self._front.diverged()
+            noticed = words.diverged(times)
+            warnings = () if noticed is None else (noticed,)
             began = time.monotonic()
             with self._reader() as ledger:
-                times = self._front.diverged()
-                noticed = words.diverged(times)
-                warnings = () if noticed is None else (noticed,)
                 found = asdict(summarize(ledger, times, warnings=warnings))
             took = time.monotonic() - began
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
