@@ -330,11 +330,15 @@ def test_what_is_followed_or_restored_lies_where_decisions_are_computed(opened):
     learned(one)
     step(learner, follower, learner, follower)
     learner.close()
-    fresh = [leaf.devices() for leaf in jax.tree.leaves(one.mind()._fresh())]
-    for found in (two.mind().taught, es.Bandit(AGENT)._mind._begun(one._ledger)):
+    alone = es.Bandit(AGENT)._mind
+    for mind, found in ((two.mind(), two.mind().taught), (alone, alone._begun(one._ledger))):
         assert found.outcomes == 5
-        assert [leaf.devices() for leaf in jax.tree.leaves(found.state)] == fresh
-    assert fresh[0] == {inline.device() or jax.devices()[0]}
+        mind.pick(0, np.array(ROWS, mind.dtype), np.ones(len(ROWS), bool), found.state)
+        layout, arrays = found.state.held()  # put there once, and not for every decision
+        assert layout is mind._layout
+        assert [array.devices() for array in arrays] == [
+            {inline.device() or jax.devices()[0]} for _ in arrays
+        ]
 
 
 class Lost(es.Uniform):
