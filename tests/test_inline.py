@@ -161,3 +161,16 @@ def test_a_state_is_the_same_packed_and_taken_apart():
         leaves = zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True)
         assert all(a.dtype == b.dtype and bool((a == b).all()) for a, b in leaves)
     assert State(None, again.belief).held()[0] is layout
+
+
+class Certain(es.ThompsonSampling):
+    """Another rule on the same values."""
+
+    def probabilities(self, state, features, available=None, key=None):
+        return (jnp.arange(features.shape[0]) == 2).astype(float)
+
+
+def test_who_has_other_probabilities_decides_by_them():
+    bandit = es.Bandit(Certain(AGENT.posterior))
+    rows = np.eye(3, dtype=np.float32)
+    assert [bandit.choose(rows).probabilities.tolist() for _ in range(3)] == [[0, 0, 1]] * 3

@@ -156,8 +156,11 @@ class Mind:
     def _state(self, scale: Scale | None) -> State:
         """Before anything was learned."""
         state = State(scale, self._init(self._bound, self._start_key))
-        self._held(state)
-        return state
+        if self.host:
+            return state
+        arrays = self._held(state)
+        assert self._layout is not None
+        return State.of(self._layout, arrays)
 
     def _use(self, layout: Layout | None) -> None:
         """The programs for such states; None: those in plain Python, or none yet."""

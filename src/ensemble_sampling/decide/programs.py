@@ -136,12 +136,18 @@ def _lifted(rule: Rule, chances: Array, available: Array) -> Array:
     return (1 - rule.floor) * chances + rule.floor * available / available.sum()
 
 
+def _by_values(agent: Agent) -> Any:
+    """Its `chances`, unless a class that knows nothing of them gave it other probabilities."""
+    homes = [kind for kind in type(agent).__mro__ if "probabilities" in vars(kind)]
+    return fact(agent, "chances") if homes and "chances" in vars(homes[0]) else None
+
+
 def _judged(
     rule: Rule, look: Key, state: State, features: Array, available: Array
 ) -> tuple[Array, Array | None]:
     """`probabilities`, and the values that they come from, if the agent has any."""
     about: Any = fact(rule.agent, "values")
-    by_values: Any = fact(rule.agent, "chances")
+    by_values = _by_values(rule.agent)
     leaves = [leaf for leaf in jax.tree.leaves(state.belief) if isinstance(leaf, Array)]
     word = next((leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)), None)
     if by_values is None or word is None:
