@@ -12,6 +12,7 @@ from jax import Array
 from ..agents import first, shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact, in_one_step
+from ..threefry import quick
 from .inline import chosen, placed
 from .states import Layout, State
 
@@ -289,4 +290,4 @@ def learn(rule: Rule, words: Array, state: State, features: Array, outcome: Arra
 
 def _key(words: Array) -> Key:
     """A key for (stream, number), those of every decision: the cipher takes any two words."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return quick(jax.random.wrap_key_data(words, impl="threefry2x32"))
