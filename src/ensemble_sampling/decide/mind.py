@@ -284,7 +284,8 @@ class Mind:
             if sheet is None:
                 sheet = self._sheet(table)
             packed = sheet.filled(self._streams[0], number, table, mask)
-            drawn = np.asarray(self._choose_packed(self._bound, packed, self._held(state)))
+            held = self._held(state)  # before the program for it is looked up
+            drawn = np.asarray(self._choose_packed(self._bound, packed, held))
             return self._drawn(drawn, len(mask), sheet.room)
         rows = len(mask)
         table, mask = self._filled(table, mask)
