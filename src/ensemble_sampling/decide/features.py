@@ -19,6 +19,7 @@ from ..config import describe
 LARGEST = checks.LARGEST_DATUM
 BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
 TEXT = {str}
+FLAT = {str, int, float, bool, type(None)}  # by exact type: of others marshal keeps bare bytes
 SIGNS = np.array([1.0, -1.0])
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -149,12 +150,9 @@ class Hasher:
 
     def _said(self, described: Any, where: str) -> "Terms":
         """The terms of a description; many are described again and again, and looked up."""
-        if type(described) is dict:
-            try:
-                plain = marshal.dumps(described, 2)
-            except ValueError:  # not all of it is plain Python
-                return _collected(described, where)
-            return _known_terms(where, plain)
+        named = type(described) is dict and TEXT.issuperset(map(type, described))
+        if named and FLAT.issuperset(map(type, described.values())):
+            return _known_terms(where, marshal.dumps(described, 2))
         if self.numbers and isinstance(described, list | tuple | np.ndarray):
             plain = [*described]
             if all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
