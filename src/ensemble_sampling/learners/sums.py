@@ -23,9 +23,11 @@ class Sum(NamedTuple):
         return cls(value, jnp.zeros_like(value))
 
     def add(self, increment: Array) -> "Sum":
-        increment = increment + self.lost
-        value = self.value + increment
-        return Sum(value, increment - (value - self.value))
+        """In one row, where a CPU computes several numbers at a time."""
+        before, shape = self.value.reshape(-1), self.value.shape
+        increment = increment.reshape(-1) + self.lost.reshape(-1)
+        value = before + increment
+        return Sum(value.reshape(shape), (increment - (value - before)).reshape(shape))
 
     def add_at(self, i: Array, increment: Array | float) -> "Sum":
         """`increment` added to entry i; the others are not touched."""
