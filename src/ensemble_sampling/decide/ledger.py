@@ -33,6 +33,7 @@ from .records import (
 from .waiting import Waiting
 
 TOGETHER = 128  # decisions and outcomes in memory that are made into rows at once
+SPARE = 2**23  # bytes of memory kept for those of the next
 RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
 
@@ -51,6 +52,7 @@ class Ledger(Kept):
 
     def _forget(self) -> None:
         self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
+        self._spare: list[np.ndarray] = []
         self._recent_outcomes = 0  # up to which of them that is so
         self._writer: Writer | None = None  # of offers; None: not known what was written last
         self._pending = Waiting()
@@ -231,7 +233,7 @@ class Ledger(Kept):
             offer = row.offer
             if offer is not None:
                 names, table, context, free = offer
-                offer = Offered(names, table.copy(), context, _own(free))
+                offer = Offered(names, self._copied(table), context, _own(free))
             waiting.append((Decided(*rounded(row, self._dtype)[:-1]), offer))
         self._unsure = True
         self._waiting[1].append(waiting)
@@ -242,6 +244,15 @@ class Ledger(Kept):
         self._forget_old()
         if len(self._waiting[1]) >= TOGETHER:
             self._condense()
+
+    def _copied(self, table: np.ndarray) -> np.ndarray:
+        """In memory of a table that is a row by now: to get some takes longer than to copy."""
+        spare = self._spare
+        if not spare or spare[-1].shape != table.shape or spare[-1].dtype != table.dtype:
+            return table.copy()
+        own = spare.pop()
+        own[...] = table
+        return own
 
     def _condense(self) -> None:
         done, later = self._waiting
@@ -267,6 +278,8 @@ class Ledger(Kept):
         self._waiting = ([*done, new | {"outcomes": outcomes, "offers": offers}], [])
         self._held["offers"] += len(offers)
         self._writer, self._unsure = writer, unsure
+        tables = [offer.table for _, offer in decided if offer is not None]
+        self._spare = tables[: SPARE // max(1, tables[0].nbytes)] if tables else []
 
     def _made(
         self,
