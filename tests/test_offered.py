@@ -75,6 +75,19 @@ def test_offers_come_back_as_they_were(tmp_path, where, most, monkeypatch):
     ledger.close()
 
 
+def test_offers_in_memory_are_theirs_whatever_follows():
+    """They are made into rows many at once, and leave their memory to the next."""
+    ledger, tables = Ledger(None), RNG.normal(size=(700, 8, 6)).astype(np.float32)
+    for number, table in enumerate(tables):
+        told = table.copy()
+        record(ledger, [Offered(None, told, 0, np.ones(8, bool))])
+        told[:] = 0.0  # the caller's
+        if number == 500:
+            assert ledger._spare
+    found = [row.offer.rows for row in ledger.all(offers=True)]
+    assert np.array_equal(found, tables)
+
+
 def test_what_repeats_is_kept_once(tmp_path):
     wide = RNG.normal(size=(50, 100)).astype(np.float32)
     ledger = Ledger(tmp_path)
