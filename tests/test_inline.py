@@ -174,3 +174,75 @@ def test_who_has_other_probabilities_decides_by_them():
     bandit = es.Bandit(Certain(AGENT.posterior))
     rows = np.eye(3, dtype=np.float32)
     assert [bandit.choose(rows).probabilities.tolist() for _ in range(3)] == [[0, 0, 1]] * 3
+
+
+class Grows(es.Uniform):
+    """Its state is another after the first outcome."""
+
+    def init(self, key):
+        return {"last": None, "n": jnp.zeros(())}
+
+    def update(self, key, state, action, outcome):
+        return {"last": outcome, "n": state["n"] + 1}
+
+
+def test_a_state_that_changes_its_shapes_is_refused_before_anything_is_recorded():
+    bandit = es.Bandit(Grows())
+    decision = bandit.choose(np.eye(3))
+    with pytest.raises(ValueError, match="update must keep the shapes and types of the state"):
+        bandit.learn(decision.id, 5.0)
+    assert bandit.summary().outcomes == 0
+
+
+class Empty(es.EpsilonGreedy):
+    """With an array of nothing before its numbers."""
+
+    def init(self, key):
+        belief, t = super().init(key)
+        return (jnp.zeros(0), belief), t
+
+    def values(self, key, state, features):
+        return super().values(key, (state[0][1], state[1]), features)
+
+    def update(self, key, state, action, outcome):
+        belief, t = super().update(key, (state[0][1], state[1]), action, outcome)
+        return (state[0][0], belief), t
+
+
+def test_an_empty_array_may_come_first_in_a_state():
+    plain, empty = (kind(es.Linear(2, noise_std=1.0), 0.1) for kind in (es.EpsilonGreedy, Empty))
+    chosen = []
+    for agent in (plain, empty):
+        bandit = es.Bandit(agent)
+        for n in range(5):
+            chosen.append(bandit.choose(np.eye(2)))
+            bandit.learn(chosen[-1].id, float(n))
+    assert [d.index for d in chosen[:5]] == [d.index for d in chosen[5:]]
+
+
+def test_two_threads_do_not_fill_in_the_same_sheet(monkeypatch):
+    mind = es.Bandit(AGENT)._mind
+    mind.settle(3)
+    state, mask = mind._fresh(), np.ones(4, bool)
+    tables = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(mind.dtype)
+    alone = [mind.pick(n, table, mask, state)[1].tolist() for n, table in enumerate(tables)]
+    choose, inner = mind._choose_packed, []
+
+    def interrupted(*given):
+        if not inner:
+            inner.append(None)
+            inner[0] = mind.pick(1, tables[1], mask, state)[1].tolist()
+        return choose(*given)
+
+    monkeypatch.setattr(mind, "_choose_packed", interrupted)
+    assert [mind.pick(0, tables[0], mask, state)[1].tolist(), inner[0]] == alone
+
+
+def test_a_mask_that_shows_another_array_is_read_every_time():
+    bandit, free = es.Bandit(AGENT), np.array([True, False, False])
+    shown = free[:]
+    shown.flags.writeable = False
+    rows = np.random.default_rng(0).normal(size=(3, 3))
+    assert bandit.choose(rows, available=shown).index == 0
+    free[:] = [False, False, True]
+    assert bandit.choose(rows, available=shown).index == 2

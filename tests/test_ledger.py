@@ -106,7 +106,7 @@ def test_where_there_are_no_other_locks_those_of_sqlite_keep_writers_apart(tmp_p
 
 
 @pytest.mark.parametrize("what", ["folder", "ledger.sqlite", "ledger.sqlite-wal"])
-@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "restored", "moved"])
 @pytest.mark.parametrize("pause", [0.0, 0.06])
 def test_a_ledger_that_is_taken_away_acknowledges_nothing_more(tmp_path, what, how, pause):
     folder = tmp_path / "shop"
@@ -114,14 +114,16 @@ def test_a_ledger_that_is_taken_away_acknowledges_nothing_more(tmp_path, what, h
         record(ledger, 3)
         time.sleep(pause)  # after which only the folder is looked at
         ledger.check()
-        target = folder if what == "folder" else folder / what
+        target, before = folder if what == "folder" else folder / what, folder.stat()
         if how == "removed":
             shutil.rmtree(target) if target.is_dir() else target.unlink()
         else:
             target.rename(tmp_path / "elsewhere")
-        if how == "replaced":
+        if how in ("replaced", "restored"):
             again = shutil.copytree if what == "folder" else shutil.copy
             again(tmp_path / "elsewhere", target)
+        if how == "restored":  # as `cp -a` and others do
+            os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
         with pytest.raises(OSError, match="was moved, removed or replaced while it was open"):
             ledger.check()
         with pytest.raises(OSError, match="nothing of this call is acknowledged"):

@@ -304,7 +304,7 @@ def test_the_standard_error_of_a_shadow_covers_rare_clicks(rate, decisions):
         w = (wanted / logging)[rng.choice(5, decisions, p=logging)]
         r = (rng.random(decisions) < rate).astype(float)
         sums = [decisions, r.mean(), *((w**a * r**b).sum() for a, b in MOMENTS)]
-        found = _compared("second", (decisions, 0.1), sums, (0.0, 1.0), 0.0)
+        found = _compared("second", (decisions, 0.1), sums, (0.0, 0.0, 1.0), 0.0)
         assert found.value is not None
         assert found.stderr is not None
         error = abs(found.value - rate)
@@ -312,6 +312,40 @@ def test_the_standard_error_of_a_shadow_covers_rare_clicks(rate, decisions):
         plain += error < 1.96 * np.sqrt((w**2 * (r - found.value) ** 2).sum()) / w.sum()
     assert covered > 930
     assert plain < (900 if rate < 0.1 else covered)
+
+
+@pytest.mark.parametrize("decisions", [20, 100, 300])
+def test_the_standard_error_of_a_shadow_covers_what_was_hardly_ever_chosen(decisions):
+    """What it would choose has other rewards than all the rest, and perhaps was never chosen."""
+    rng, rates = np.random.default_rng(0), np.array([1.0, 0.5, 1.0, 1.0])
+    logging, wanted = np.array([0.925, 0.025, 0.025, 0.025]), np.full(4, 0.05 / 3)
+    wanted[1] = 0.95
+    covered = 0
+    for _ in range(1000):
+        chosen = rng.choice(4, decisions, p=logging)
+        w, r = (wanted / logging)[chosen], (rng.random(decisions) < rates[chosen]).astype(float)
+        sums = [decisions, r.mean(), *((w**a * r**b).sum() for a, b in MOMENTS)]
+        found = _compared("second", (decisions, 0.1), sums, (0.0, 0.0, 1.0), 0.0)
+        assert found.value is not None
+        assert found.stderr is not None
+        covered += abs(found.value - wanted @ rates) < 1.96 * found.stderr
+    assert covered > 930
+
+
+def test_rewards_that_were_corrected_count_for_the_standard_error():
+    found = []
+    for corrected in (True, False):
+        bandit = es.Bandit(es.Uniform())
+        bandit.choose(OFFERS[0])
+        bandit.shadow("linear", OTHER)
+        ids = [bandit.choose(OFFERS[n % len(OFFERS)]).id for n in range(20)]
+        for n, id in enumerate(ids):
+            bandit.learn(id, 1.0 if corrected or n % 2 else 0.0)
+            if corrected and n % 2 == 0:
+                bandit.correct(id, 0.0)
+        (shadow,) = bandit.summary().shadows
+        found.append(shadow.stderr)
+    assert found[0] == pytest.approx(found[1])
 
 
 def test_while_all_rewards_are_the_same_there_is_no_standard_error():

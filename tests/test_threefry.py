@@ -9,6 +9,7 @@ import ensemble_sampling as es
 from ensemble_sampling.simulate import execution
 from ensemble_sampling.threefry import quick
 
+WORLD = es.GaussianArms(3)
 KEYS = [jax.random.key(seed) for seed in (0, 7, 2**32 - 1)]
 DRAWS = {
     "split": lambda key: jax.random.key_data(jax.random.split(key, (2, 3))),
@@ -47,11 +48,46 @@ def test_keys_of_another_cipher_stay_what_they_are():
     assert quick(quick(KEYS[0])).dtype == quick(KEYS[0]).dtype != KEYS[0].dtype
 
 
+class Counts(es.GaussianArms):
+    """Of a user's: JAX draws these by its own keys alone."""
+
+    def outcome(self, key, world, action):
+        return jax.random.poisson(key, 3.0).astype(float)
+
+
+class Keeps(es.Uniform):
+    """Of a user's: it holds keys of both kinds."""
+
+    def init(self, key):
+        return jax.random.key(0)
+
+    def update(self, key, state, action, outcome):
+        return jnp.where(outcome > 0, key, state)
+
+    def probabilities(self, state, features, available=None, key=None):
+        return jnp.ones(3) / 3
+
+
+@pytest.mark.parametrize(("agent", "world"), [(es.Uniform(), Counts(3)), (Keeps(), WORLD)])
+def test_code_of_others_gets_keys_of_jax(agent, world):
+    assert np.isfinite(es.simulate(agent, world, 5, 4, progress=False).mean).all()
+    assert quick(KEYS[0], WORLD, es.Uniform()) is not KEYS[0]
+    assert quick(KEYS[0], agent, world) is KEYS[0]
+    assert quick(KEYS[0], [WORLD, {"also": (lambda key: key,)}]) is KEYS[0]
+
+
+def test_a_bandit_of_another_agent_gets_keys_of_jax():
+    bandit = es.Bandit(Keeps())
+    for outcome in (-1.0, 1.0, -1.0):
+        bandit.learn(bandit.choose(np.eye(3)).id, outcome)
+    assert bandit.state.belief.dtype == KEYS[0].dtype
+
+
 def test_a_simulation_does_not_change(monkeypatch):
     agent = es.EnsembleSampling(es.IndependentArms(5, noise_std=1.0), 4)
     run = lambda: es.simulate(agent, es.GaussianArms(5), 20, 6, seed=3, keep=True).regret  # noqa: E731
     written_out = run()
-    monkeypatch.setattr(execution, "quick", lambda key: key)
+    monkeypatch.setattr(execution, "quick", lambda key, *_: key)
     execution._program.cache_clear()
     try:
         np.testing.assert_array_equal(run(), written_out)

@@ -360,12 +360,13 @@ class Sqlite:
 
 
 def _entries(folder: str) -> tuple[int, int, int] | None:
-    """What changes whenever a folder is another, or something else comes to be in it."""
+    """What changes whenever a folder is another, or something else comes to be in it: the time of
+    that, which unlike the one beside it nobody can set back."""
     try:
         now = os.stat(folder)
     except OSError:
         return None
-    return now.st_dev, now.st_ino, now.st_mtime_ns
+    return now.st_dev, now.st_ino, now.st_ctime_ns
 
 
 @contextmanager

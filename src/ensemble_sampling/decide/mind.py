@@ -287,26 +287,22 @@ class Mind:
     ) -> tuple[int, np.ndarray, Values | None]:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
         if self.offers.arms is None and not self.host and table.shape[1]:
-            sheet = self._sheets.get(table.shape)
+            # Taken away, lest another thread fill it in meanwhile.
+            sheet = self._sheets.pop(table.shape, None)
             if sheet is None:
-                sheet = self._sheet(table)
+                sheet = Sheet(table.shape, table.dtype, _room(len(table)))
             packed = sheet.filled(self._streams[0], number, table, mask)
             held = self._held(state)  # first: it decides by which program
             drawn = np.asarray(self._choose_packed(self._bound, packed, held))
+            if len(self._sheets) >= SHEETS:
+                self._sheets.clear()
+            self._sheets[table.shape] = sheet
             return self._drawn(drawn, len(mask), sheet.room)
         rows = len(mask)
         table, mask = self._filled(table, mask)
         held = self._held(state)
         drawn = np.asarray(self._choose(self._bound, self._key(number), held, table, mask))
         return self._drawn(drawn, rows, len(mask))
-
-    def _sheet(self, table: np.ndarray) -> Sheet:
-        """One for offers of this shape; those of few shapes are kept."""
-        if len(self._sheets) >= SHEETS:
-            self._sheets.clear()
-        sheet = Sheet(table.shape, table.dtype, _room(len(table)))
-        self._sheets[table.shape] = sheet
-        return sheet
 
     def pick_many(
         self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State

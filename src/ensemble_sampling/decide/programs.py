@@ -79,14 +79,27 @@ def _compiled(rules: Layout, states: Layout | None) -> Programs:
     def of(function: Any, learns: bool = False) -> Any:
         def run(bound: list[Array], about: Array, held: list[Array], *rest: Any) -> Any:
             state = State(*states.unpacked(held))
-            found = function(rules.unpacked(bound), about, state, *rest)
-            return states.packed(jax.tree.leaves(found)) if learns else found
+            rule = rules.unpacked(bound)
+            found = function(rule, about, state, *rest)
+            return states.packed(_kept(rule, states, found)) if learns else found
 
         return jax.jit(run, donate_argnums=2 if learns else ())
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
     alone = of(choose), of(learn, True), of(rank), of(many)
     return Programs(*alone, of(choose_packed), of(learn_packed, True))
+
+
+def _kept(rule: Rule, before: Layout, state: State) -> list[Array]:
+    """The arrays of a state, which must be laid out as it was: it is packed that way."""
+    array = lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)  # noqa: E731
+    after, leaves = Layout.of(jax.tree.map(array, state.parts))
+    if after != before:
+        raise ValueError(
+            f"{fact(rule.agent, 'label')}: update must keep the shapes and types of the state; "
+            f"before {list(before.about)}, after {list(after.about)}"
+        )
+    return leaves
 
 
 class _Once:
@@ -150,7 +163,8 @@ def _judged(
     about: Any = fact(rule.agent, "values")
     by_values = _by_values(rule.agent)
     leaves = [leaf for leaf in jax.tree.leaves(state.belief) if isinstance(leaf, Array)]
-    word = next((leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)), None)
+    numbers = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size)
+    word = next(numbers, None)
     if by_values is None or word is None:
         chances = probabilities(rule, look, state, features, available)
         return chances, about(look, state.belief, features)
@@ -167,7 +181,7 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
     """
-    key = _key(words)
+    key = _key(rule, words)
     features, look = offered(rule, key, state, features, available)
     chances, values = _judged(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
@@ -208,7 +222,7 @@ class Sheet:
 
     def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Whoever is given it is done with it before the next offer."""
-        if mask.flags.writeable or mask is not self._mask:
+        if mask.flags.writeable or mask.base is not None or mask is not self._mask:
             self._mask = None  # in case of an interrupt
             self._free[:] = mask
             self._mask = mask
@@ -255,7 +269,7 @@ def rank(
     would not put the others after it. Where none would have, it is the mean of all models, and
     where there are no models, chance.
     """
-    key = _key(words)
+    key = _key(rule, words)
     features, look = offered(rule, key, state, features, available)
     model_key, tie_key = jax.random.split(jax.random.fold_in(key, 2))
     values = fact(rule.agent, "values")(look, state.belief, features)
@@ -282,12 +296,12 @@ def offered(
 
 def learn(rule: Rule, words: Array, state: State, features: Array, outcome: Array) -> State:
     """The state after the outcome of a decision; its index is the third of the words."""
-    key, index = _key(words[:2]), words[2].astype(jnp.int32)
+    key, index = _key(rule, words[:2]), words[2].astype(jnp.int32)
     scale = None if state.scale is None else state.scale.see(features)
     features = features if scale is None else scale.apply(features)
     return State(scale, rule.agent.update(key, state.belief, Action(index, features), outcome))
 
 
-def _key(words: Array) -> Key:
+def _key(rule: Rule, words: Array) -> Key:
     """A key for (stream, number), those of every decision: the cipher takes any two words."""
-    return quick(jax.random.wrap_key_data(words, impl="threefry2x32"))
+    return quick(jax.random.wrap_key_data(words, impl="threefry2x32"), rule.agent)

@@ -27,7 +27,7 @@ FROM (
 ) AS weighted WHERE r IS NOT NULL GROUP BY shadow
 """
 RANGE = (  # the first is taken off before squares are summed, lest they cancel
-    "SELECT (SELECT min(reward) FROM outcomes), max(reward) FROM "
+    "SELECT (SELECT min(reward) FROM outcomes), min(reward), max(reward) FROM "
     "(SELECT reward FROM outcomes UNION ALL SELECT reward FROM revisions) AS every"
 )
 UNSEEN = (
@@ -169,13 +169,13 @@ def compare(ledger: Ledger) -> tuple[Compared, ...]:
     """How every shadow would have done."""
     agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
     sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
-    ((low, high),) = ledger.ask_all(RANGE)
+    ((origin, low, high),) = ledger.ask_all(RANGE)
     return tuple(
         _compared(
             name,
             agreed.get(shadow.number),
             sums.get(shadow.number),
-            (low or 0.0, high or 0.0),
+            (origin or 0.0, low or 0.0, high or 0.0),
             _unsupported(ledger, shadow.number),
         )
         for name, shadow in recorded(ledger).items()
@@ -192,13 +192,14 @@ def _unsupported(ledger: Ledger, shadow: int) -> float:
 
 
 def _compared(
-    name: str, agreed: Any, sums: Any, bounds: tuple[float, float], unsupported: float
+    name: str, agreed: Any, sums: Any, bounds: tuple[float, ...], unsupported: float
 ) -> Compared:
     """The variance of the weighted mean is sum(w^2 (r - value)^2) / sum(w)^2. Of rewards that are
     rare it knows too little: with none at all it is 0. So `UNSEEN` of them are allowed for, each
-    of which would move the value by the range of rewards over the effective number."""
+    of which would move the value by the range of rewards over the effective number; or over the sum
+    of weights, which is small while what it would choose was hardly ever chosen."""
     decisions, agreement = agreed or (0, None)
-    origin, width = bounds[0], bounds[1] - bounds[0]
+    origin, width = bounds[0], bounds[2] - bounds[1]
     value = stderr = reward = None
     effective = 0.0
     if sums is not None:
@@ -208,7 +209,7 @@ def _compared(
             value, effective = wr / w, w * w / ww
             if width > 0:
                 seen = max(0.0, wwrr - 2 * value * wwr + value**2 * ww) / w**2
-                stderr = math.sqrt(seen + UNSEEN * (width / effective) ** 2)
+                stderr = math.sqrt(seen + UNSEEN * (width / min(effective, w)) ** 2)
             value += origin
     return Compared(name, decisions, agreement, value, stderr, effective, reward, unsupported)
 

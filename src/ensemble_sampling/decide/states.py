@@ -116,7 +116,8 @@ class State:
         layout, arrays = self._held
         return State.of(layout, [array.copy() for array in arrays])
 
-    def _both(self) -> _Parts:
+    @property
+    def parts(self) -> _Parts:
         parts = self._parts
         if parts is None:
             assert self._held is not None
@@ -130,20 +131,23 @@ class State:
             parts = self._parts = jax.device_put(layout.unpacked(apart), where, may_alias=False)
         return parts
 
+    def __repr__(self) -> str:
+        return f"State(scale={self.scale!r}, belief={self.belief!r})"
+
     @property
     def scale(self) -> Scale | None:
-        return self._both().scale
+        return self.parts.scale
 
     @property
     def belief(self) -> Any:
-        return self._both().belief
+        return self.parts.belief
 
     def tree_flatten(self) -> Any:
-        return self._both(), None
+        return self.parts, None
 
     def tree_flatten_with_keys(self) -> Any:
         key = jax.tree_util.GetAttrKey
-        return [(key(name), part) for name, part in self._both()._asdict().items()], None
+        return [(key(name), part) for name, part in self.parts._asdict().items()], None
 
     @classmethod
     def tree_unflatten(cls, _: Any, parts: Any) -> "State":

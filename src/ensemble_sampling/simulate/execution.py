@@ -74,7 +74,8 @@ class Outline(NamedTuple):
     def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
         """The shapes of the settings, and of a key."""
         settings = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.shapes]
-        return settings, jax.eval_shape(lambda: quick(jax.random.key(0)))
+        users = jax.tree.unflatten(self.structure, settings)
+        return settings, jax.eval_shape(lambda: quick(jax.random.key(0), *users))
 
 
 def outline(agent: Agent, environment: Environment) -> Outline:
@@ -255,7 +256,7 @@ def compiled(
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
     stack = Stack.of(points)
     program, whole, split = _program(stack.outline, stack.differs, lanes, mode)
-    shared, key = jax.device_put((stack.shared, quick(jax.random.key(seed))), whole)
+    shared, key = jax.device_put((stack.shared, quick(jax.random.key(seed), *points[0])), whole)
 
     def run(first: int) -> Any:
         at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)
