@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.core import Facts, broken, fact, taken
+from ensemble_sampling.core import Facts, broken, fact, in_one_step, taken
 
 
 class Arms:
@@ -118,3 +118,14 @@ def test_a_state_is_broken_where_a_number_is_not_finite(state, lost):
     assert int(broken(state)) == lost
     if all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state)):
         assert int(jax.jit(broken)(state)) == lost
+
+
+@pytest.mark.parametrize("word", [jnp.float32(0.5), jnp.uint32(7)], ids=["float", "bits"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_is_done_in_one_step_is_a_branch_of_the_compiled_program(word, mapped):
+    run = lambda word, x: in_one_step(lambda x: jnp.sin(x @ x) + x, word, x)  # noqa: E731
+    step = jax.vmap(run, in_axes=(None, 0)) if mapped else run
+    x = jnp.ones((2, 3, 3) if mapped else (3, 3))
+    compiled = jax.jit(step).lower(word, x).compile()
+    assert " conditional(" in (compiled.as_text() or "")
+    np.testing.assert_allclose(compiled(word, x), np.sin(3.0) + 1, rtol=1e-6)

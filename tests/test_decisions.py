@@ -126,6 +126,17 @@ def test_a_prediction_is_what_the_next_decision_is_made_of(name):
             assert np.array_equal(one, other)
 
 
+def test_a_prediction_knows_of_an_outcome_since_the_last_one_of_the_same_offer():
+    asked, left_alone = (es.Bandit(VALUED["trees"], normalise=False) for _ in range(2))
+    first, other = asked.choose(OFFER), left_alone.choose(OFFER)
+    before = asked.predict(OFFER)
+    asked.learn(first.id, 1.0)
+    left_alone.learn(other.id, 1.0)
+    after = asked.predict(OFFER)
+    assert not np.array_equal(after.values.mean, before.values.mean)
+    assert np.array_equal(after.values.mean, left_alone.predict(OFFER).values.mean)
+
+
 def test_asking_changes_no_decision():
     asked, left_alone = taught(outcomes=3), taught(outcomes=3)
     for offer in np.random.default_rng(4).normal(size=(20, K, DIM)):
@@ -178,6 +189,16 @@ def test_a_ranking_is_that_of_a_member_that_chose_the_first():
         assert decision.ranking in orders
         seen.add(decision.ranking)
     assert seen == orders  # six members, each drawn with a chance of at least 1/6
+
+
+def test_a_ranking_is_that_of_a_member_that_chose_the_first_of_what_is_available():
+    bandit = taught(outcomes=2)
+    values = models(bandit)
+    for gone in set(values.argmax(axis=1).tolist()):
+        free = np.arange(K) != gone
+        orders = {tuple(k for k in np.argsort(-member) if k != gone) for member in values}
+        ranked = (bandit.choose(OFFER, available=free, top=K - 1) for _ in range(60))
+        assert {decision.ranking for decision in ranked} == orders
 
 
 def test_a_ranking_changes_neither_choice_nor_probabilities():

@@ -79,14 +79,17 @@ def test_a_packed_outcome_is_learned_the_same(bandit):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_draws_are_uniform():
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_draws_are_uniform(dtype):
     """Over decisions of one stream and over streams: 10 boxes, chi-squared below its 0.999."""
     numbers = jnp.arange(10_000, dtype=jnp.uint32)
     for words in (
         jnp.stack([jnp.full_like(numbers, 31327077), numbers], axis=1),
         jnp.stack([numbers, jnp.zeros_like(numbers)], axis=1),
     ):
-        u = np.asarray(jax.vmap(lambda w: programs._uniform(w, jnp.float32))(words))
+        with jax.enable_x64(dtype == "float64"):
+            u = np.asarray(jax.vmap(lambda w: programs._uniform(w, jnp.dtype(dtype)))(words))
+        assert u.dtype == dtype
         assert u.min() >= 0
         assert u.max() < 1
         for boxes in (u, (u * 10) % 1, (u[1:] + 7 * u[:-1]) % 1):
@@ -152,7 +155,8 @@ def test_a_state_is_the_same_packed_and_taken_apart():
     rng = np.random.default_rng(4)
     large = jnp.asarray(rng.normal(size=(100, 50)).astype(np.float32))
     key, count = jax.random.key(3), jnp.arange(3, dtype=jnp.int32)
-    state = State(None, {"a": (large, jnp.ones((2, 3)), key), "b": (count, jnp.zeros(()))})
+    floats = (jnp.ones((2, 3)), jnp.zeros((0, 5)), jnp.full((), 7.0))  # one of them is empty
+    state = State(None, {"a": (large, key), "b": (count, *floats)})
     layout, arrays = state.held()
     assert len(arrays) == 4  # the large one, the floats, the key, the whole numbers
     again = State.of(layout, arrays)

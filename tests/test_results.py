@@ -186,7 +186,10 @@ def test_what_cannot_be_drawn_is_named(given, error, said):
         es.plot(given)
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (15, 4), (16, 4), (300, 7), (1003, 5), (40, 6, 2)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 3), (15, 4), (16, 4), (257, 3), (300, 7), (513, 2), (1003, 5), (40, 6, 2)],
+)
 @pytest.mark.parametrize("summed", [False, True])
 def test_moments_are_those_of_sixteen_rows_at_a_time_bit_for_bit(shape, summed):
     """Saved results were merged in this order."""

@@ -172,6 +172,25 @@ def test_corrections_reach_the_state(opened):
     assert equal(before, front.mind().taught.state)
 
 
+def test_the_first_outcome_of_a_corrected_one_may_come_again(opened):
+    front, _ = opened()
+    (made,) = decide(front, Ask(ROWS[0].tolist()))
+    tell(front, (made.id, 1.0))
+    front.correct(made.id, 5.0)
+    assert tell(front, (made.id, 1.0), (made.id, 5.0)) == [False, False]
+    assert front._ledger.table()["outcome"] == [5.0]
+    with pytest.raises(Refused, match="has the outcome 5"):
+        tell(front, (made.id, 2.0))
+
+
+def test_of_what_never_comes_only_so_much_is_assumed_at_once(opened):
+    front, _ = opened()
+    decide(front, *(Ask(rows.tolist()) for rows in ROWS[:5]))
+    later = time.time() + 1
+    assert [front.expire(later, -1.0, most=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert front._ledger.table()["outcome"] == [-1.0] * 5
+
+
 def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
     front, keeper = opened()
     front.configure(Settings(wait=0.05, default=-1.0))

@@ -93,3 +93,9 @@ def test_a_simulation_does_not_change(monkeypatch):
         np.testing.assert_array_equal(run(), written_out)
     finally:
         execution._program.cache_clear()
+
+
+def test_keys_whose_numbers_jax_draws_by_its_older_scheme_stay_what_they_are():
+    with jax.threefry_partitionable(False):
+        assert quick(KEYS[0]) is KEYS[0]
+    assert quick(KEYS[0]) is not KEYS[0]
