@@ -214,7 +214,8 @@ class Empty(es.EpsilonGreedy):
 
 
 def test_an_empty_array_may_come_first_in_a_state():
-    plain, empty = (kind(es.Linear(2, noise_std=1.0), 0.1) for kind in (es.EpsilonGreedy, Empty))
+    learner = es.Point(es.Linear(2, noise_std=1.0))
+    plain, empty = (kind(learner, 0.1) for kind in (es.EpsilonGreedy, Empty))
     chosen = []
     for agent in (plain, empty):
         bandit = es.Bandit(agent)
