@@ -1,5 +1,7 @@
 """The short ways of a decision: the same numbers as the long ones, and nothing kept that moves."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -214,7 +216,7 @@ class Empty(es.EpsilonGreedy):
 
 
 def test_an_empty_array_may_come_first_in_a_state():
-    learner = es.Point(es.Linear(2, noise_std=1.0))
+    learner: Any = es.Linear(2, noise_std=1.0)
     plain, empty = (kind(learner, 0.1) for kind in (es.EpsilonGreedy, Empty))
     chosen = []
     for agent in (plain, empty):
