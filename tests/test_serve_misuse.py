@@ -193,7 +193,7 @@ def test_a_fault_of_ours_is_no_refusal_and_spares_the_requests_beside_it(engine,
 
 
 def test_where_the_ledger_is_is_for_the_log_alone(engine, monkeypatch, caplog):
-    def away(*_):
+    def away(*_, **__):
         raise OSError("cannot write to the ledger in /srv/secret: away")
 
     monkeypatch.setattr(engine._front, "work", away)
@@ -213,9 +213,9 @@ def test_a_database_that_neither_answers_nor_goes_is_not_waited_for(engine, monk
     monkeypatch.setattr("ensemble_sampling.serve.engine.PATIENCE", 0.2)
     work, waiting = engine._front.work, threading.Event()
 
-    def slow(decisions, outcomes):
+    def slow(*given, **named):
         waiting.wait(60)
-        return work(decisions, outcomes)
+        return work(*given, **named)
 
     monkeypatch.setattr(engine._front, "work", slow)
     for event in ("taken up", "in the queue"):
