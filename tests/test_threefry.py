@@ -1,5 +1,7 @@
 """The cipher written out gives the bits of JAX's own."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +57,12 @@ class Counts(es.GaussianArms):
         return jax.random.poisson(key, 3.0).astype(float)
 
 
+class Plain(NamedTuple):
+    """Of a user's, and no dataclass."""
+
+    world: es.GaussianArms
+
+
 class Keeps(es.Uniform):
     """Of a user's: it holds keys of both kinds."""
 
@@ -74,6 +82,7 @@ def test_code_of_others_gets_keys_of_jax(agent, world):
     assert quick(KEYS[0], WORLD, es.Uniform()) is not KEYS[0]
     assert quick(KEYS[0], agent, world) is KEYS[0]
     assert quick(KEYS[0], [WORLD, {"also": (lambda key: key,)}]) is KEYS[0]
+    assert quick(KEYS[0], Plain(WORLD)) is KEYS[0]
 
 
 def test_a_bandit_of_another_agent_gets_keys_of_jax():

@@ -17,7 +17,8 @@ from jax import Array
 from jax.extend.random import define_prng_impl
 
 PLAIN = "threefry2x32"
-KNOWN = {__name__.partition(".")[0], "jax", "equinox", "optax", "numpy", "builtins", "functools"}
+OTHERS = {"jax", "jaxlib", "equinox", "optax", "numpy", "builtins", "functools"}
+KNOWN = {__name__.partition(".")[0], *OTHERS}
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -72,10 +73,9 @@ def quick(key: Array, *users: Any) -> Array:
 
 def _ours(thing: Any) -> bool:
     """Whether nothing in it was written elsewhere, but for libraries that draw by `jax.random`."""
-    if isinstance(thing, type) or callable(thing) or is_dataclass(thing):
-        module = getattr(thing, "__module__", None) or type(thing).__module__
-        if module.partition(".")[0] not in KNOWN:
-            return False
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    if module.partition(".")[0] not in KNOWN:
+        return False
     if isinstance(thing, Mapping):
         return all(map(_ours, thing.values()))
     if isinstance(thing, list | tuple):
