@@ -236,3 +236,40 @@ def test_a_members_drift_is_standard_normal_inflated_and_independent_of_its_pert
     assert abs((drift * shift).mean()) < 5 / np.sqrt(members)
     assert noise.drift.shape == (members, 1)
     assert es.Ensemble(es.IndependentArms(1), 3)._noise(jax.random.key(0), ()).drift is None
+
+
+@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson(), es.Symmetric()])
+@pytest.mark.parametrize(
+    "learner",
+    [
+        es.IndependentArms(3, noise_std=0.5),
+        es.Linear(3, noise_std=0.5),
+        es.Linear(3),
+        es.IndependentArms(3, forgetting=0.9),
+    ],
+    ids=lambda learner: repr(learner)[:20],
+)
+def test_members_along_the_last_axis_are_the_same_members(learner, perturbation):
+    first = es.Ensemble(learner, 4, perturbation)
+    last = es.Ensemble(learner, 4, perturbation, members_last=True)
+    key, features = jax.random.key(3), jnp.eye(3)
+
+    def learned(posterior):
+        belief = posterior.init(key)
+        for t in range(5):
+            action = es.Action(jnp.int32(t % 3), features[t % 3])
+            belief = posterior.update(jax.random.fold_in(key, t), belief, action, jnp.sin(1.0 * t))
+        sample = posterior.sample(key, belief)(features)
+        return (
+            belief,
+            posterior.values(key, belief, features, 4),
+            sample,
+            posterior.diverged(belief),
+        )
+
+    (_, members), *one = learned(first)
+    (_, turned), *other = learned(last)
+    for a, b in zip(jax.tree.leaves(members), jax.tree.leaves(turned), strict=True):
+        np.testing.assert_allclose(a, jnp.moveaxis(b, -1, 0), rtol=1e-6, atol=1e-7)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)

@@ -241,9 +241,9 @@ def operations(agent: str, of: str) -> float:
 
 
 PHRASES = [
-    (README, "in a minute and a half on an NVIDIA H200", minutes, 1.5),
-    (README, "realizations: a minute and a half on an H200", minutes, 1.5),
-    (REPRODUCE, "realizations: a minute and a half on an H200", minutes, 1.5),
+    (README, "in about a minute on an NVIDIA H200", minutes, 1.0),
+    (README, "realizations: about a minute on an H200", minutes, 1.0),
+    (REPRODUCE, "realizations: about a minute on an H200", minutes, 1.0),
     (CLUSTER, "took one H200 81 seconds in all", lambda: 60 * minutes("sharper"), 81),
     (CLUSTER, "8,100 seconds on one H200", lambda: 6000 * minutes("sharper"), 8100),
     (

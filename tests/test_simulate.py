@@ -733,3 +733,24 @@ def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
     gap = drawn[:, -1] - scored[:, -1]
     assert abs(gap.mean()) < 4 * gap.std() / np.sqrt(len(gap))
     assert scored[:, -1].std() < drawn[:, -1].std()
+
+
+def test_of_the_last_period_alone_the_numbers_are_those_of_all_periods():
+    agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
+    for expected in (False, True):
+        asked = {"expected": expected, "keep": [-1], "chunk": 4}
+        whole = es.simulate(agent, world, 12, 10, **asked)
+        last = es.simulate(agent, world, 12, 10, **asked, last=True)
+        np.testing.assert_array_equal(last.regret, whole.regret)
+        np.testing.assert_array_equal(last.mean, whole.mean[-1:])
+        np.testing.assert_array_equal(last.stderr, whole.stderr[-1:])
+
+
+def test_the_last_period_alone_is_no_measure_and_has_no_others():
+    agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
+    with pytest.raises(ValueError, match="measure"):
+        es.simulate(agent, world, 5, 2, last=True, measure=lambda *_: jnp.zeros(()))
+    with pytest.raises(ValueError, match="period 3"):
+        es.simulate(agent, world, 5, 2, last=True, keep=[3])
+    with pytest.raises(TypeError, match="last must be True or False"):
+        es.simulate(agent, world, 5, 2, last=1)  # pyright: ignore[reportArgumentType]

@@ -13,10 +13,13 @@ import sys
 import textwrap
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+OTHERS = {"jax", "jaxlib", "equinox", "optax", "numpy", "builtins", "functools"}
+KNOWN = {__name__.partition(".")[0], *OTHERS}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -154,3 +157,28 @@ def _instructions(code: types.CodeType) -> str:
     constants = [_instructions(c) if isinstance(c, types.CodeType) else c for c in code.co_consts]
     ordered = [sorted(map(repr, c)) if isinstance(c, frozenset) else repr(c) for c in constants]
     return f"{code.co_name} {code.co_code.hex()} {ordered} {code.co_names} {code.co_varnames}"
+
+
+def is_known(thing: Any, around: tuple[int, ...] = ()) -> bool:
+    """Whether all of it is this package's, or of libraries whose version says what they do.
+
+    around: the functions this is part of, for those that refer to themselves.
+    """
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    if module.partition(".")[0] not in KNOWN:
+        return False
+    parts: Iterable[Any] = ()
+    if isinstance(thing, Mapping):
+        parts = thing.values()
+    elif isinstance(thing, list | tuple):
+        parts = thing
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        parts = [getattr(thing, field.name, None) for field in fields(thing)]
+    elif isinstance(thing, functools.partial):
+        parts = (thing.func, thing.args, thing.keywords)
+    elif isinstance(thing, types.FunctionType) and id(thing) not in around:
+        try:
+            parts = [cell.cell_contents for cell in thing.__closure__ or ()]
+        except ValueError:  # not filled yet
+            return False
+    return all(is_known(part, (*around, id(thing))) for part in parts)

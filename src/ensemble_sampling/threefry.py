@@ -5,10 +5,7 @@ memory, and such a loop for every key that is split. Written out, the rounds of 
 draw are a single pass: the same bits, of a simulation's time a third less, and half the compiling.
 """
 
-import functools
 import math
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import jax
@@ -16,9 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.random import define_prng_impl
 
+from .code import is_known
+
 PLAIN = "threefry2x32"
-OTHERS = {"jax", "jaxlib", "equinox", "optax", "numpy", "builtins", "functools"}
-KNOWN = {__name__.partition(".")[0], *OTHERS}
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -66,22 +63,6 @@ def quick(key: Array, *users: Any) -> Array:
     """
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     known = partitionable and str(jax.random.key_impl(key)) == PLAIN
-    if not known or jax.default_backend() != "cpu" or not all(map(_ours, users)):
+    if not known or jax.default_backend() != "cpu" or not is_known(users):
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=WRITTEN_OUT)
-
-
-def _ours(thing: Any) -> bool:
-    """Whether nothing in it was written elsewhere, but for libraries that draw by `jax.random`."""
-    module = getattr(thing, "__module__", None) or type(thing).__module__
-    if module.partition(".")[0] not in KNOWN:
-        return False
-    if isinstance(thing, Mapping):
-        return all(map(_ours, thing.values()))
-    if isinstance(thing, list | tuple):
-        return all(map(_ours, thing))
-    if is_dataclass(thing) and not isinstance(thing, type):
-        return all(_ours(getattr(thing, field.name, None)) for field in fields(thing))
-    if isinstance(thing, functools.partial):
-        return all(map(_ours, (thing.func, thing.args, thing.keywords)))
-    return True

@@ -1,13 +1,14 @@
 """Results -> figures and a report. It reads what was saved and never runs anything."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..files import Damaged, read_json
 from .claims import Claim, Unavailable
-from .declare import Figure, Panel, Results
+from .declare import Figure, Results
 from .page import html
 from .study import Study
 from .tables import plain, table
@@ -40,35 +41,47 @@ def load(
     return found
 
 
-def build(study: Study, folder: str | os.PathLike[str], say: Callable[[str], None] = print) -> Path:
-    """Draw the figures and write `report.md` and `report.html` into a folder with results."""
-    from . import figures  # Matplotlib is slow to import
+Pictures = list[tuple[str, bytes]]
+"""The title and the PNG of each panel of a figure."""
 
+
+def build(
+    study: Study,
+    folder: str | os.PathLike[str],
+    say: Callable[[str], None] = print,
+    drawn: Mapping[int, Pictures] = MappingProxyType({}),
+) -> Path:
+    """Draw the figures and write `report.md` and `report.html` into a folder with results.
+
+    drawn: what `draw` gave for figures whose panels were all there, by number
+    """
     folder = Path(folder)
     found = load(study, folder, say)
     if not found:
         names = ", ".join(f"{name}.json" for name in study.panels)
         raise ValueError(f"{folder} holds no results; expected some of {names}")
-    parts = {}
-    for figure in _present(study, found):
-        figures.save(figure, found, folder)
-        titles = [figures.titled(figure, i) for i in range(len(figure.panels))]
-        pictures = figures.apart(figure, found)
-        parts[f"figure{figure.number}.png"] = list(zip(titles, pictures, strict=True))
+    parts = {
+        f"figure{figure.number}.png": drawn.get(figure.number) or _draw(figure, found, folder)
+        for figure in _present(study, found)
+    }
     text = markdown(study, found, study.more(folder))
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(html(text, folder, parts), encoding="utf-8")
     return folder / "report.html"
 
 
-def draw(study: Study, folder: str | os.PathLike[str], panel: Panel) -> None:
-    """Only the figure that a panel belongs to, from what there is so far."""
-    from . import figures
+def draw(study: Study, folder: str | os.PathLike[str], figure: Figure) -> Pictures:
+    """One figure, from what there is so far."""
+    return _draw(figure, load(study, folder, say=lambda message: None), Path(folder))
 
-    found = load(study, folder, say=lambda message: None)
-    for figure in study.figures:
-        if panel.name in [one.name for one in figure.panels]:
-            figures.save(figure, found, Path(folder))
+
+def _draw(figure: Figure, found: Results, folder: Path) -> Pictures:
+    """Its files, and its panels each by itself."""
+    from . import figures  # Matplotlib is slow to import
+
+    figures.save(figure, found, folder)
+    titles = [figures.titled(figure, i) for i in range(len(figure.panels))]
+    return list(zip(titles, figures.apart(figure, found), strict=True))
 
 
 def _present(study: Study, found: Results) -> list[Figure]:

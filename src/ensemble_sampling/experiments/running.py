@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -22,17 +23,16 @@ from ..simulate import Progress
 from ..simulate.checkpoint import as_folder
 from ..simulate.cluster import versions
 from ..simulate.engines import Engine, as_engine
-from ..simulate.execution import completed
+from ..simulate.execution import completed, tracing
 from ..simulate.progress import bars
 from . import report
-from .declare import Job, Panel
+from .declare import Figure, Job, Panel
 from .study import Study
 
 Say = Callable[[str], None]
 
 PATIENCE = 60
-"""Seconds before a figure is drawn for each panel: it holds up those that still run, and at the end
-all are drawn anyway."""
+"""Seconds after which a figure is drawn for each of its panels, and not only with the last."""
 
 
 def select(study: Study, names: Sequence[str] = ()) -> list[Panel]:
@@ -72,15 +72,37 @@ def run(
     if not isinstance(study, Study):
         raise TypeError(f"study must be an es.Study, got {study!r}")
 
-    began = time.monotonic()
-
-    def finished(panel: Panel) -> None:
-        if time.monotonic() > began + PATIENCE:
-            report.draw(study, out, panel)
-
+    began, chosen, folder = time.monotonic(), select(study, names), as_folder("out", out)
+    whole: dict[int, Future[report.Pictures]] = {}
     asked: Any = {"force": force, "progress": progress, "say": say, "engine": engine}
-    compute(study, names, realizations, seed, out, **asked, finished=finished)
-    return report.build(study, out, say)
+
+    with ThreadPoolExecutor(1) as drawing:  # one at a time, beside what still runs
+
+        def finished(panel: Panel) -> None:
+            figure = next(f for f in study.figures if panel in f.panels)
+            missing = [p for p in chosen if p in figure.panels and not _path(folder, p).exists()]
+            if not missing:
+                whole[figure.number] = drawing.submit(_drawn, study, folder, figure)
+            elif time.monotonic() > began + PATIENCE:
+                drawing.submit(_drawn, study, folder, figure)
+
+        try:
+            compute(study, names, realizations, seed, folder, **asked, finished=finished)
+        finally:
+            drawing.shutdown(wait=True, cancel_futures=True)
+        ready = {number: task.result() for number, task in whole.items() if not task.cancelled()}
+    return report.build(study, folder, say, ready)
+
+
+def _drawn(study: Study, folder: Path, figure: Figure) -> report.Pictures:
+    """A figure from what there is, once nothing waits for being traced: that would be held up."""
+    while tracing():
+        time.sleep(0.05)
+    return report.draw(study, folder, figure)
+
+
+def _path(folder: Path, panel: Panel) -> Path:
+    return folder / f"{panel.name}.json"
 
 
 def compute(
@@ -187,7 +209,7 @@ class _Plan:
 
     def __init__(self, panel: Panel, realizations: int, seed: int, folder: Path, say: Say):
         self.panel, self.realizations, self.say = panel, realizations, say
-        self.path = folder / f"{panel.name}.json"
+        self.path = _path(folder, panel)
         self.unfinished = folder / "unfinished" / panel.name
         run = {"periods": panel.periods, "realizations": realizations, "seed": seed}
         self.header = {"panel": panel.name, **panel.header(), **run}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ..experiments.claims import (
     Claim,
@@ -16,13 +17,15 @@ from ..experiments.claims import (
 from ..experiments.curves import Experiment
 from ..experiments.declare import Results
 from ..posteriors.ensemble import Ensemble
+from ..study.sizing import FirstMembers
 from . import figure1, figure2, figure3
 
 
 def _members(panel: Experiment, *sizes: int) -> list[int]:
     """Where in a panel the ensembles of these sizes are."""
-    posteriors = [getattr(agent, "posterior", None) for agent in panel.agents]
-    have = [p.members if isinstance(p, Ensemble) else None for p in posteriors]
+    posteriors: list[Any] = [getattr(agent, "posterior", None) for agent in panel.agents]
+    kinds = Ensemble | FirstMembers
+    have = [int(p.members) if isinstance(p, kinds) else None for p in posteriors]
     return [have.index(size) for size in sizes]
 
 

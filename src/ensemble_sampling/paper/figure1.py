@@ -2,13 +2,15 @@
 
 from functools import partial
 
-from ..agents import EnsembleSampling, ThompsonSampling
+from ..agents import ThompsonSampling
 from ..environments import GaussianArms
 from ..experiments.curves import Experiment
 from ..experiments.declare import Figure, Window
 from ..experiments.sizes import Sizes
 from ..learners.arms import IndependentArms
+from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
+from ..study.sizing import FirstMembers
 
 WINDOWS: tuple[Window, ...] = ((0, 35), (140, 175), (280, 315), (420, 455), (665, 700))
 
@@ -30,7 +32,7 @@ REGRET = Experiment(
     environment=GaussianArms(arms=50),
     agents=(
         ThompsonSampling(Exact(learner)),
-        *(EnsembleSampling(learner, members) for members in (5, 10, 20, 30)),
+        *(ThompsonSampling(FirstMembers(Ensemble(learner, 30), m)) for m in (5, 10, 20, 30)),
     ),
     periods=700,
     realizations=2_000,

@@ -16,12 +16,13 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .. import checks
+from .. import checks, remembered
 from ..config import as_array
 from ..core import Action, Agent, Environment, Key, fact
 from ..threefry import quick
 from .loop import realization
 
+PINNED = "pinned_host"
 _TURN = Lock()
 _TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
 
@@ -29,6 +30,30 @@ _TRACING = Lock()  # it holds the interpreter: side by side, the first would be 
 def device_turn() -> AbstractContextManager[Any]:
     """A turn on the accelerator, which chunks are sized to fill; other threads go on compiling."""
     return nullcontext() if jax.default_backend() == "cpu" else _TURN
+
+
+def tracing() -> bool:
+    """Whether some program is being traced, with others perhaps waiting for it."""
+    return _TRACING.locked()
+
+
+def fetched(found: Any) -> Any:
+    """Arrays of a device as NumPy's.
+
+    A plain copy from an accelerator holds the interpreter meanwhile, and with it the thread that
+    would start the next run; one to pinned memory does not.
+    """
+
+    places = {place.kind for place in jax.local_devices()[0].addressable_memories()}
+    if jax.default_backend() == "cpu" or PINNED not in places:
+        return jax.tree.map(np.asarray, found)
+
+    def one(array: Array | np.ndarray) -> np.ndarray:
+        if isinstance(array, Array):
+            array = jax.device_put(array, array.sharding.with_memory_kind(PINNED))
+        return np.array(array)
+
+    return jax.tree.map(one, found)
 
 
 def _cores() -> int:
@@ -77,6 +102,12 @@ class Outline(NamedTuple):
         users = jax.tree.unflatten(self.structure, settings)
         return settings, jax.eval_shape(lambda: quick(jax.random.key(0), *users))
 
+    @property
+    def parts(self) -> Any:
+        """Agent and environment, with what the settings are like in their places."""
+        likes = [f"{dtype}{shape}" for shape, dtype in self.shapes]
+        return jax.tree.unflatten(self.structure, likes)
+
 
 def outline(agent: Agent, environment: Environment) -> Outline:
     leaves, structure = jax.tree.flatten((agent, environment))
@@ -93,8 +124,11 @@ def _held(outline: Outline) -> int:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
         return agent.init(key), environment.init(key)
 
-    held = jax.eval_shape(start, *outline.inputs())
-    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
+    def count() -> int:
+        held = jax.eval_shape(start, *outline.inputs())
+        return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
+
+    return remembered.number(count, outline.parts, "bytes of the state")
 
 
 @lru_cache(maxsize=256)
@@ -118,7 +152,10 @@ def _traced(outline: Outline) -> int:
         _check_kept("update", "state", agent, state, after)
         return offer.features
 
-    return jax.eval_shape(one, *outline.inputs()).shape[0]
+    def count() -> int:
+        return jax.eval_shape(one, *outline.inputs()).shape[0]
+
+    return remembered.number(count, outline.parts, "arms")
 
 
 def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
@@ -207,17 +244,20 @@ def _differ(one: Any, other: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _program(
-    outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...]
+    outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...], cipher: Any
 ) -> tuple[Any, NamedSharding, NamedSharding]:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free.
 
     differs: which of the settings every lane has its own of; the others they share.
+    cipher: of the key.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def run(shared: list[Array], own: list[Array], key: Key, numbers: Array) -> Any:
+    def run(shared: list[Array], own: list[Array], words: Array, numbers: Array) -> Any:
+        key = jax.random.wrap_key_data(words, impl=cipher)
+
         def one(own: list[Array], number: Array) -> Any:
             leaves = _interleaved(differs, own, shared)
             agent, environment = jax.tree.unflatten(outline.structure, leaves)
@@ -225,18 +265,23 @@ def _program(
 
         return jax.vmap(one)(own, numbers)
 
-    leaves, key = outline.inputs()
+    leaves, _ = outline.inputs()
     both = list(zip(leaves, differs, strict=True))
     shared = [leaf for leaf, differ in both if not differ]
     own = [jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype) for leaf, d in both if d]
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=cipher)))
     jitted = jax.jit(run, in_shardings=(whole, split, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
-    with _TRACING:
-        lowered = jitted.lower(shared, own, key, numbers)
-    return lowered.compile(compiler_options=chosen), whole, split
+
+    def lower() -> Any:
+        with _TRACING:
+            return jitted.lower(shared, own, words, numbers)
+
+    about = [differs, lanes, str(cipher)]
+    return remembered.program(lower, chosen, (outline.parts, mode), about), whole, split
 
 
 def _interleaved(differs: Sequence[bool], own: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
@@ -254,16 +299,17 @@ def compiled(
     """All realizations of the first point, then of the next, `size` at a time."""
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    stack = Stack.of(points)
-    program, whole, split = _program(stack.outline, stack.differs, lanes, mode)
-    shared, key = jax.device_put((stack.shared, quick(jax.random.key(seed), *points[0])), whole)
+    stack, key = Stack.of(points), quick(jax.random.key(seed), *points[0])
+    cipher = jax.random.key_impl(key)
+    program, whole, split = _program(stack.outline, stack.differs, lanes, mode, cipher)
+    shared, words = jax.device_put((stack.shared, jax.random.key_data(key)), whole)
 
     def run(first: int) -> Any:
         at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)
         own = [column[at // realizations] for column in stack.own]
         numbers = (at % realizations).astype(np.uint32)
         own, numbers = jax.device_put((own, numbers), split)
-        return program(shared, own, key, numbers)
+        return program(shared, own, words, numbers)
 
     return run
 

@@ -34,12 +34,15 @@ def realization(
     coupled: bool,
     expected: bool = False,
     measure: Measure | None = None,
+    last: bool = False,
 ) -> tuple[Array, dict[str, Array]]:
     """One run: regret per period to its best action, and what went wrong on the way.
 
     World, outcomes and agent have streams of their own. A period's keys come from its number or,
     when coupled, from (arm, how often it was pulled): the n-th pull of an arm then brings the
     same noise to every agent, and to every member (the coupling of the paper's appendix).
+
+    last: only the last period's is given, of shape (1,).
     """
     world_key, outcome_key, agent_key = jax.random.split(key, 3)
     measure_key = jax.random.fold_in(key, 3)
@@ -54,8 +57,8 @@ def realization(
         key = jax.random.fold_in(act_key, periods)  # the one period has not used
         return agent.probabilities(state, offer.features, offer.available, key)
 
-    def period(carry: Any, t: Array) -> tuple[Any, Array]:
-        state, pulls, nonfinite, moved = carry
+    def period(carry: Any, t: Array) -> tuple[Any, Any]:
+        state, pulls, nonfinite, moved, _ = carry
         now = world if advance is None else moved
         offer = environment.offer(jax.random.fold_in(offer_key, t), now)
         index = agent.act(jax.random.fold_in(act_key, t), state, offer.features, offer.available)
@@ -81,12 +84,15 @@ def realization(
         nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
         if advance is not None:
             moved = advance(jax.random.fold_in(advance_key, t + 1), now, t + 1)
-        return (state, pulls, nonfinite, moved), regret
+        latest = jnp.asarray(regret, float) if last else None
+        return (state, pulls, nonfinite, moved, latest), None if last else regret
 
     pulls = jnp.zeros(arms if coupled else 0, jnp.int32)
     moved = None if advance is None else world  # a world that stays is no part of what is carried
-    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32), moved)
-    (state, _, nonfinite, _), regret = scan(period, start, jnp.arange(periods))
+    nothing = jnp.zeros((), float) if last else None
+    start = (agent.init(start_key), pulls, jnp.zeros((), jnp.int32), moved, nothing)
+    (state, _, nonfinite, _, latest), regret = scan(period, start, jnp.arange(periods))
+    regret = regret if latest is None else latest[None]
     diverged = jnp.asarray(fact(agent, "diverged")(state), jnp.int32)
     return regret, {"nonfinite": nonfinite, "diverged": diverged}
 
@@ -96,8 +102,8 @@ def _scan(step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, times: Array)
     emitted = []
     for t in times:
         carry, value = step(carry, t)
-        emitted.append(value)
-    return carry, jnp.stack(emitted)
+        emitted += [] if value is None else [value]
+    return carry, jnp.stack(emitted) if emitted else None
 
 
 def _branch(condition: Array, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:

@@ -34,6 +34,7 @@ def simulate(
     keep: bool | Iterable[int] = False,
     expected: bool = False,
     measure: Measure | None = None,
+    last: bool = False,
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
@@ -53,6 +54,8 @@ def simulate(
     expected: score the last period by the regret expected under the agent's `probabilities`
         instead of the action it drew: the same mean with less noise.
     measure: what to record in every period in place of the regret.
+    last: record the last period alone, in memory that does not grow with their number; mean,
+        standard error and what is kept then have this one entry.
     chunk: realizations per compiled call; by default chosen from the problem's size.
     checkpoint: a folder; finished chunks are saved there, and a run that was interrupted goes on
         where it stopped and gives the same numbers.
@@ -71,9 +74,10 @@ def simulate(
         "realizations": checks.size("realizations", realizations),
         "seed": checks.size("seed", seed, least=0, below=2**32),  # JAX drops what is above
         "coupled": checks.flag("coupled", coupled),
-        "keep": kept_periods(keep, periods),
+        "keep": kept_periods(keep, 1 if last else periods),
         "expected": checks.flag("expected", expected),
         "measure": checked_measure(measure),
+        **({"last": True} if checks.flag("last", last) else {}),
     }
     check_run(run, check_parts(agent, environment), progress)
     size = None if chunk is None else min(checks.size("chunk", chunk), realizations)
@@ -124,6 +128,8 @@ def checked_measure(measure: Any) -> Any:
 
 def check_run(run: dict[str, Any], arms: int, progress: Any) -> None:
     """Refuse what cannot be run before anything is compiled."""
+    if run.get("last") and run["measure"] is not None:
+        raise ValueError("of the last period alone, the regret is recorded: leave out `measure`")
     if run["coupled"] and arms * run["periods"] >= 2**32:
         raise ValueError(
             f"coupled outcomes need arms x periods < 2^32, got {arms} x {run['periods']}"
@@ -169,7 +175,8 @@ class Chunks:
             size = chunk_size(*points[0], run["periods"], lanes)
         if store is not None:
             store.begin(size)
-        mode = (run["periods"], run["coupled"], run["expected"], run["measure"])
+        last = run.get("last", False)
+        mode = (run["periods"], run["coupled"], run["expected"], run["measure"], last)
         which = run["realizations"], run["seed"], size
         return cls(Work(tuple(points), *which, mode, run["keep"], run.get("windows")), store)
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..core import fact
-from .execution import Point, Runner, compiled, device_turn, eager
+from .execution import Point, Runner, compiled, device_turn, eager, fetched
 from .results import Moments, Window, averages
 
 Part = dict[str, np.ndarray]
@@ -56,7 +56,7 @@ class Work:
         first, last = pieces[0][1], pieces[-1][2]
         with device_turn():
             found = jax.block_until_ready(run(first))
-        regret, tally = jax.tree.map(np.asarray, found)  # while the next one runs
+        regret, tally = fetched(found)  # while the next one runs
         regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():

@@ -228,4 +228,4 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
         return jnp.sqrt(jnp.mean(jnp.concatenate(leaves) ** 2))
 
     learner: Any = ensemble.learner
-    return jax.vmap(one)(members)
+    return jax.vmap(one, in_axes=ensemble.members_axis)(members)

@@ -135,7 +135,8 @@ def plan(
     most = affordable(learner, environment, periods, most)
     arms, dim = _shape(environment)
     theory_members = theory.members_for_loss(dim, arms, periods, tolerance)
-    runs = Runs(learner, environment, periods, realizations, seed, checkpoint, progress)
+    which = learner, environment, periods, realizations, seed, checkpoint, progress
+    runs = Runs(*which, curves=True)
     size = search(runs, tolerance, most)
     runs.evaluate(size.members, realizations)
     curves = [_curve(runs.results[name]) for name in ("thompson", size.members)]

@@ -14,6 +14,7 @@ from jax import Array
 from .. import checks
 from ..agents import ThompsonSampling
 from ..core import Action, ConjugateLearner, Environment, Key, Model
+from ..learners.arms import IndependentArms
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
@@ -177,11 +178,16 @@ def affordable(
 
 def _part(learner: ConjugateLearner, members: int) -> ThompsonSampling:
     """Ensemble sampling with so many members, in a program that other sizes share."""
-    return ThompsonSampling(FirstMembers(Ensemble(learner, _padded(members)), members))
+    last = isinstance(learner, IndependentArms) and jax.default_backend() == "gpu"
+    ensemble = Ensemble(learner, _padded(members), members_last=last)
+    return ThompsonSampling(FirstMembers(ensemble, members))
 
 
 class Runs:
-    """Simulated ensembles of any size, as differences to Thompson sampling in the same worlds."""
+    """Simulated ensembles of any size, as differences to Thompson sampling in the same worlds.
+
+    curves: whether `results` have all periods, or the last alone
+    """
 
     def __init__(
         self,
@@ -193,11 +199,13 @@ class Runs:
         checkpoint: str | os.PathLike[str] | None,
         progress: bool | Progress | None,
         engine: Engine | None = None,
+        curves: bool = False,
     ):
         self.began = time.perf_counter()
         self.learner, self.environment, self.periods = learner, environment, periods
         self.realizations = checks.size("realizations", realizations, least=2)
         self.seed, self.progress, self.engine = seed, progress, engine
+        self.curves = curves
         self.folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
         self.results: dict[int | str, Result] = {}
         self.differences: dict[int, np.ndarray] = {}
@@ -217,6 +225,7 @@ class Runs:
             min(self.realizations, -(-realizations // chunk) * chunk),
             self.seed,
             keep=[-1],
+            last=not self.curves,
             expected=expected,
             chunk=chunk,
             checkpoint=None if self.folder is None else self.folder / f"{name}-{realizations}",

@@ -1,0 +1,198 @@
+"""A program is found again by what it is made from, and by nothing less."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling import compilation, remembered
+
+PROGRAM = """
+import json, sys
+import jax, numpy as np
+import ensemble_sampling as es
+from ensemble_sampling.simulate import execution
+
+traced = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: traced.append(about.get("fun_name"))
+)
+agent = es.EnsembleSampling(es.IndependentArms(4, noise_std=float(sys.argv[1])), int(sys.argv[2]))
+found = es.simulate(agent, es.GaussianArms(4), 20, 6, seed=int(sys.argv[3]))
+print(json.dumps([found.mean.tolist(), sum(name in ("one", "start", "run") for name in traced)]))
+"""
+
+
+def run(folder, *settings, **environment):
+    clean = {name: v for name, v in os.environ.items() if "CACHE" not in name}
+    told = {"ENSEMBLE_SAMPLING_CACHE": str(folder), "JAX_PLATFORMS": "cpu", **environment}
+    asked = [sys.executable, "-c", PROGRAM, *map(str, settings)]
+    done = subprocess.run(asked, env={**clean, **told}, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_the_next_process_traces_nothing_and_finds_the_same_numbers(tmp_path):
+    first, traced = run(tmp_path, 1.0, 3, 0)
+    assert traced > 0
+    again, traced = run(tmp_path, 1.0, 3, 0)
+    assert (again, traced) == (first, 0)
+    # Settings and the seed are free; the number of members is not.
+    other, traced = run(tmp_path, 0.5, 3, 1)
+    assert other != first
+    assert traced == 0
+    _, traced = run(tmp_path, 1.0, 2, 0)
+    assert traced > 0
+
+
+@pytest.mark.slow
+def test_a_file_that_is_damaged_or_cut_is_not_used(tmp_path):
+    first, _ = run(tmp_path, 1.0, 3, 0)
+    kept = sorted(tmp_path.glob("*-remembered"))
+    assert len(kept) == 3
+    for file in kept:
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2] + b"x" * 9)
+    again, traced = run(tmp_path, 1.0, 3, 0)
+    assert again == first
+    assert traced == 3
+    # The program was in JAX's own files; made from that, one of ours would not run.
+    assert run(tmp_path, 1.0, 3, 0) == [first, 1]
+    for file in tmp_path.iterdir():
+        file.unlink()
+    run(tmp_path, 1.0, 3, 0)
+    assert run(tmp_path, 1.0, 3, 0) == [first, 0]
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_where_the_user_keeps_programs_or_none(tmp_path):
+    run(tmp_path / "off", 1.0, 3, 0, ENSEMBLE_SAMPLING_CACHE="off")
+    run(tmp_path / "jax", 1.0, 3, 0, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"))
+    assert list(tmp_path.rglob("*-remembered")) == []
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "kept_in", lambda: tmp_path)
+    return tmp_path
+
+
+def counted(value):
+    calls = []
+    return calls, lambda: calls.append(value) or value
+
+
+def test_a_number_is_computed_once(folder):
+    calls, compute = counted(7)
+    assert [remembered.number(compute, es.Linear(3), "n") for _ in range(3)] == [7, 7, 7]
+    assert calls == [7]
+    remembered.number(compute, es.Linear(4), "n")
+    remembered.number(compute, es.Linear(3), "m")
+    assert calls == [7, 7, 7]
+
+
+def test_a_program_is_compiled_once_and_runs_again(folder):
+    calls, new = [], np.float32(np.random.default_rng().random())  # to JAX's files as well
+
+    def lower():
+        calls.append(1)
+        return jax.jit(lambda x: {"more": new + x}).lower(jnp.zeros(3))
+
+    for _ in range(2):
+        program = remembered.program(lower, None, es.Linear(3), ["about"])
+        np.testing.assert_allclose(program(jnp.arange(3.0))["more"], new + np.arange(3))
+    assert calls == [1]
+
+
+def square(x):
+    return x * x
+
+
+class Own(eqx.Module):
+    """A part that somebody else wrote."""
+
+    width: float = 1.0
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        square,
+        Own(),
+        [es.Linear(2), Own()],
+        {"f": square},
+        partial(optax.sgd, learning_rate=square),
+        optax.scale_by_schedule(square),
+    ],
+)
+def test_code_of_others_is_never_found_by_its_name(folder, part):
+    calls, compute = counted(1)
+    for _ in range(2):
+        remembered.number(compute, part, "n")
+    assert calls == [1, 1]
+    assert list(folder.iterdir()) == []
+
+
+def test_what_libraries_make_is_found_by_all_that_it_holds(folder):
+    calls, compute = counted(1)
+    for rate in (0.1, 0.1, 0.2):
+        remembered.number(compute, optax.scale(rate), "n")
+    assert calls == [1, 1]
+
+
+def test_other_settings_of_jax_and_another_version_are_other_programs(folder, monkeypatch):
+    calls, compute = counted(1)
+    remembered.number(compute, None, "n")
+    with jax.enable_x64(True):
+        remembered.number(compute, None, "n")
+    assert calls == [1, 1]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    remembered.number(compute, None, "n")
+    assert calls == [1, 1, 1]
+    monkeypatch.setattr(remembered, "_code", lambda: ["another version"])
+    remembered.number(compute, None, "n")
+    assert calls == [1, 1, 1, 1]
+
+
+def test_an_edited_file_of_the_package_is_another_version(tmp_path, monkeypatch):
+    file = tmp_path / "remembered.py"
+    file.write_text("")
+    monkeypatch.setattr(remembered, "__file__", str(file))
+    remembered._code.cache_clear()
+    before = remembered._code()
+    (tmp_path / "more.py").write_text(textwrap.dedent("x = 1\n"))
+    remembered._code.cache_clear()
+    assert remembered._code() != before
+    monkeypatch.undo()
+    remembered._code.cache_clear()
+
+
+def test_a_full_disk_is_no_reason_not_to_run(folder, monkeypatch):
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(remembered, "write_atomically", full)
+    calls, compute = counted(1)
+    assert [remembered.number(compute, None, "n") for _ in range(2)] == [1, 1]
+    assert calls == [1, 1]
+
+
+def test_what_fails_is_not_kept(folder):
+    def fail():
+        raise ValueError("shapes disagree")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="disagree"):
+            remembered.number(fail, None, "n")
+    assert list(Path(folder).iterdir()) == []
