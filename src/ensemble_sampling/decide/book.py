@@ -285,13 +285,12 @@ class Book:
     def _insert(self, rows: Rows) -> None:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
-        rows = {table: new for table, new in rows.items() if new}
         if self.place is None and not self._in_turn:
             self._condense()
             self._waiting[0].append(rows)
         else:
             self._insert_now(
-                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items()]
+                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items() if new]
             )
         for table, new in rows.items():
             self._held[table] += len(new)

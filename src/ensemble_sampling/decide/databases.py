@@ -281,9 +281,17 @@ class Sqlite:
             statement, rows = statements[0]
             self.connection.execute(statement, rows[0])  # one row is a transaction by itself
             return
-        with transaction(self):
+        try:  # as `transaction`, but without its generator: a decision waits for this
+            self.begin()
             for statement, rows in statements:
-                self.connection.executemany(statement, rows)
+                if len(rows) == 1:
+                    self.connection.execute(statement, rows[0])
+                else:
+                    self.connection.executemany(statement, rows)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     def _reserve(self) -> None:
         """Give the log the length it will have: a commit that changes it takes twice as long. What
