@@ -127,8 +127,9 @@ class Book:
             kind = ValueError if isinstance(error, ValueError) else OSError
             raise kind(f"{where}: {error}") from error
 
-    def check(self) -> None:
-        """That it can be written to: cheap, for the start of every call."""
+    def check(self, writes: bool = False) -> None:
+        """That it can be written to: cheap, for the start of every call. One that `writes` looks
+        where to when it has, and before that only if something went wrong the last time."""
         if Process.id != self._pid:
             raise RuntimeError(
                 f"this bandit was opened by the process {self._pid}, of which this one is a fork; "
@@ -137,7 +138,8 @@ class Book:
             )
         if self.closed:
             raise ValueError("this bandit was closed: open it again")
-        self._database.check("nothing was done")
+        if self._unsure or not writes:
+            self._database.check("nothing was done")
 
     @contextmanager
     def turn(self, write: bool = True) -> Iterator[None]:
