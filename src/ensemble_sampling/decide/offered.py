@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,8 @@ from .format import opened, paged
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
 CACHE = 2**25  # bytes of tables that a reader remembers
-Place = tuple[int, int]
+NEXT = 2**32  # a row's place is one number: its decision, and so many times which of its rows
+PLACE = np.dtype("<u8")
 
 
 class Offered(NamedTuple):
@@ -49,7 +49,7 @@ class Writer:
         self._dtype, self.last = dtype, -1  # the decision of the last row
         self.count = 0  # how many rows there are
         self._offers: dict[bytes, int] = {}
-        self._rows: dict[bytes, Place] = {}
+        self._rows: dict[bytes, int] = {}
         self._now: tuple[int | None, bytes | None] = (None, None)  # whose offer, what of it
         self._names: tuple[Any, str | None] = (None, None)
 
@@ -66,7 +66,7 @@ class Writer:
                 if size >= SMALLEST:
                     at = _everywhere(decision, count) if places is None else places
                     whole = _digest(f"{count} {names}", context, at)
-                    self._rows |= {key: (decision, k) for k, key in enumerate(_parts(here))}
+                    self._rows |= zip(_parts(here), _places(decision, len(here)), strict=True)
                 else:
                     whole = _digest(f"{count} {names}", context, here.tobytes())
                 self._offers[whole] = decision
@@ -116,19 +116,14 @@ class Writer:
 
     def _placed(self, decision: int, table: np.ndarray) -> tuple[bytes | None, np.ndarray]:
         """(where every row is, unless all are here; the rows that are)."""
-        keys, rows = _parts(table), self._rows
-        if not any(map(rows.__contains__, keys)) and len(set(keys)) == len(keys):
-            places = zip(repeat(decision), range(len(keys)), strict=False)
-            rows.update(zip(keys, places, strict=True))
+        keys, rows, own = _parts(table), self._rows, _places(decision, len(table))
+        places = list(map(rows.setdefault, keys, own))
+        if places == list(own):
             return None, table  # the common case, several times faster
-        places, new = [], []
-        for k, key in enumerate(keys):
-            place = rows.get(key)
-            if place is None:
-                place = rows[key] = (decision, len(new))
-                new.append(k)
-            places.append(place)
-        return np.array(places, np.uint32).tobytes(), table[new]
+        new = [k for k, place in enumerate(own) if places[k] == place]
+        for n, k in enumerate(new):
+            rows[keys[k]] = decision + NEXT * n
+        return np.array([rows[key] for key in keys], PLACE).tobytes(), table[new]
 
     def _bound_rows(self) -> None:
         """Few of long ones, whose bytes are kept."""
@@ -232,18 +227,13 @@ def _parts(table: np.ndarray) -> list[bytes]:
     return table.view(f"V{table.shape[1] * table.itemsize}").ravel().tolist()
 
 
+def _places(decision: int, count: int) -> range:
+    """Those of rows that are all with one decision."""
+    return range(decision, decision + NEXT * count, NEXT)
+
+
 def _everywhere(decision: int, count: int) -> bytes:
-    """The places of rows that are all with one decision."""
-    places = _counted(count).copy()
-    places[:, 0] = decision
-    return places.tobytes()
-
-
-@lru_cache(maxsize=64)
-def _counted(count: int) -> np.ndarray:
-    places = np.zeros((count, 2), np.uint32)
-    places[:, 1] = np.arange(count)
-    return places
+    return np.arange(decision, decision + NEXT * count, NEXT, dtype=PLACE).tobytes()
 
 
 def _digest(words: str | None, context: int, content: bytes) -> bytes:
