@@ -423,8 +423,9 @@ class Bandit(Begun):
             self._ledger.check()
             return 0
         before = self._ledger.outcomes
-        worth = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
-        self._ledger.add_outcomes(rows, worth)
+        if revised:
+            revised = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
+        self._ledger.add_outcomes(rows, revised)
         learned = list(fresh.values())
         self._mind.learn(self._ledger, learned)
         if self._shadows:

@@ -1,11 +1,9 @@
 """What was on offer, as a ledger keeps it: an offer, or a row of one, that repeats is kept once."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +15,8 @@ from .format import opened, paged
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
 CACHE = 2**25  # bytes of tables that a reader remembers
-Place = tuple[int, int]
+NEXT = 2**32  # a row's place is one number: its decision, and so many times which of its rows
+PLACE = np.dtype("<u8")
 
 
 class Offered(NamedTuple):
@@ -50,7 +49,7 @@ class Writer:
         self._dtype, self.last = dtype, -1  # the decision of the last row
         self.count = 0  # how many rows there are
         self._offers: dict[Any, int] = {}  # by `_known_by`, or a digest of short rows
-        self._rows: dict[bytes, Place] = {}
+        self._rows: dict[bytes, int] = {}
         self._now: tuple[int | None, bytes | None] = (None, None)  # whose offer, what of it
         self._names: tuple[Any, str | None] = (None, None)
 
@@ -66,7 +65,7 @@ class Writer:
                 here, size = table.tobytes(), table.shape[1] * table.itemsize
                 if size >= SMALLEST:
                     whole = _known_by(decision, places, count, names, context)
-                    self._rows |= {key: (decision, k) for k, key in enumerate(_parts(here, size))}
+                    self._rows |= zip(_parts(here, size), _places(decision, own), strict=True)
                 else:
                     whole = _digest(f"{count} {names}", context, here)
                 self._offers[whole] = decision
@@ -119,18 +118,13 @@ class Writer:
     def _placed(self, decision: int, content: bytes, size: int) -> tuple[bytes | None, bytes]:
         """(where every row is, unless all are here; the rows that are), for rows of a size."""
         keys, rows = _parts(content, size), self._rows
-        if not any(map(rows.__contains__, keys)) and len(set(keys)) == len(keys):
-            places = zip(repeat(decision), range(len(keys)), strict=False)
-            rows.update(zip(keys, places, strict=True))
+        own = _places(decision, len(keys))
+        places = list(map(rows.setdefault, keys, own))
+        if places == list(own):
             return None, content  # the common case, several times faster
-        places, new = [], []
-        for key in keys:
-            place = rows.get(key)
-            if place is None:
-                place = rows[key] = (decision, len(new))
-                new.append(key)
-            places.append(place)
-        return np.array(places, np.uint32).tobytes(), b"".join(new)
+        new = [key for key, found, place in zip(keys, places, own, strict=True) if found == place]
+        rows.update(zip(new, own, strict=False))
+        return np.array([rows[key] for key in keys], PLACE).tobytes(), b"".join(new)
 
     def _bound_rows(self) -> None:
         """Few of long ones, whose bytes are kept."""
@@ -240,24 +234,19 @@ def _known_by(
     """What tells an offer from others by where its rows are: if with one decision, by that one,
     which needs no digest."""
     if places is not None:
-        decision = int.from_bytes(places[:4], sys.byteorder)
+        decision = int.from_bytes(places[:4], "little")
         if places != _everywhere(decision, count):
             return _digest(f"{count} {names}", context, places)
     return decision, count, names, context
 
 
+def _places(decision: int, count: int) -> range:
+    """Those of rows that are all with one decision."""
+    return range(decision, decision + NEXT * count, NEXT)
+
+
 def _everywhere(decision: int, count: int) -> bytes:
-    """The places of rows that are all with one decision."""
-    places = _counted(count).copy()
-    places[:, 0] = decision
-    return places.tobytes()
-
-
-@lru_cache(maxsize=64)
-def _counted(count: int) -> np.ndarray:
-    places = np.zeros((count, 2), np.uint32)
-    places[:, 1] = np.arange(count)
-    return places
+    return np.arange(decision, decision + NEXT * count, NEXT, dtype=PLACE).tobytes()
 
 
 def _digest(words: str | None, context: int, content: bytes) -> bytes:
