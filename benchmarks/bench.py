@@ -477,34 +477,53 @@ def draw(growth: dict[str, Any], path: Path) -> None:
         figure.savefig(path.with_suffix(suffix), dpi=150)
 
 
+AGENT = "es.EnsembleSampling(es.Linear(16), 10)"
+DONE = "\nprint('done', flush=True)\n"
+BEGUN = "import sys, numpy as np, ensemble_sampling as es\nrows = np.ones((10, 16), np.float32)\n"
+REOPENED = (
+    f"{BEGUN}bandit = es.Bandit.open(sys.argv[1], {{}})\ndecision = bandit.choose(rows)\n{DONE}"
+    "bandit.learn(decision.id, 1.0)\nbandit.close()"
+)
 STARTS = {
-    "import": "import ensemble_sampling",
-    "first decision": "import numpy as np, ensemble_sampling as es\n"
-    "es.Bandit(es.EnsembleSampling(es.Linear(16), 10)).choose(np.ones((10, 16), np.float32))",
+    "import of Bandit": f"import ensemble_sampling\nensemble_sampling.Bandit{DONE}",
+    "first decision": f"{BEGUN}es.Bandit({AGENT}).choose(rows){DONE}",
+    "first decision in a folder": REOPENED.format(AGENT),
+    "first decision in a folder, default agent": REOPENED.format("None"),
     "first figure": "import matplotlib\nmatplotlib.use('Agg')\nimport ensemble_sampling as es\n"
     "agent = es.EnsembleSampling(es.IndependentArms(10, noise_std=1.0), 10)\n"
-    "es.simulate(agent, es.GaussianArms(10), 100, 10, seed=0).plot()",
+    f"es.simulate(agent, es.GaussianArms(10), 100, 10, seed=0).plot(){DONE}",
 }
 
 
 def startup(full: bool) -> list[Row]:
-    """A fresh process; where it compiles, with a full cache and with an empty one."""
+    """A fresh process until the work is done; where it compiles, with a full cache and with an
+    empty one; with the bytecode that installed packages have. Folders were begun and closed."""
     found = []
-    for name, code in STARTS.items():
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, code in STARTS.items():
 
-            def run(cache: str, code: str = code) -> float:
+            def run(cache: str, code: str = code, name: str = name) -> float:
                 environment = {**os.environ, "ENSEMBLE_SAMPLING_CACHE": cache}
-                environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-                command = [sys.executable, "-c", code]
-                return timed(lambda: subprocess.run(command, check=True, env=environment))
+                environment |= {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+                for switch in ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"):
+                    environment.pop(switch, None)
+                command = [sys.executable, "-c", code, f"{folder}/{name}"]
+                began = time.perf_counter()
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+                assert process.stdout is not None
+                done = process.stdout.readline()
+                took = time.perf_counter() - began
+                if process.wait() or not done:
+                    raise RuntimeError(f"{name} failed")
+                return took
 
             run(f"{folder}/kept")
+            run(f"{folder}/kept")  # what a folder that was begun needs more
             warm, cold = [], []
-            for repeat in range(3):
+            for repeat in range(5):
                 warm.append(run(f"{folder}/kept"))
-                cold.append(run(f"{folder}/{repeat}"))
-        found.append(Row(f"{name}, warm cache", warm, "cold cache", cold))
+                cold.append(run(f"{folder}/{name} {repeat}"))
+            found.append(Row(f"{name}, warm cache", warm, "cold cache", cold))
     return found
 
 

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ensemble_sampling as es
 from ensemble_sampling import compilation
 
 PROGRAM = """
@@ -39,6 +41,28 @@ def test_what_was_told_is_heard(tmp_path):
     told = run(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"), XDG_CACHE_HOME=str(tmp_path))
     assert told == str(tmp_path / "jax")
     assert list(tmp_path.glob("ensemble-sampling")) == []
+
+
+REOPENED = """
+import sys, jax, numpy as np, ensemble_sampling as es
+programs = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, _, **about: programs.append(event) if "to_mlir_module" in event else None
+)
+bandit = es.Bandit.open(sys.argv[1], *eval(sys.argv[2]))
+opened = len(programs)
+bandit.choose(np.ones((3, 2)))
+print(opened, len(programs))
+"""
+
+
+@pytest.mark.parametrize("agent", ["()", "(es.EnsembleSampling(es.Linear(2), 3),)"])
+def test_a_folder_is_opened_without_a_program_and_decided_in_by_one(tmp_path, agent):
+    with es.Bandit.open(tmp_path / "b", *eval(agent)) as bandit:
+        bandit.learn(bandit.choose(np.ones((3, 2))).id, 1.0)
+    command = [sys.executable, "-c", REOPENED, str(tmp_path / "b"), agent]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]
 
 
 @pytest.mark.parametrize("given", ["off", "0", "No", "FALSE"])

@@ -145,6 +145,27 @@ def test_a_log_has_its_whole_length_early_and_what_follows_the_last_row_is_nothi
             assert ledger.table()["outcome"] == [float(number) for number in range(30)]
 
 
+def test_a_bandit_whose_folder_was_moved_notices_at_once_and_writes_no_more(tmp_path):
+    bandit = es.Bandit.open(tmp_path / "shop", AGENT)
+    known, other = bandit.choose(OFFER), bandit.choose(OFFER)
+    bandit.learn(known.id, 1.0)
+    (tmp_path / "shop").rename(tmp_path / "elsewhere")
+    calls = (
+        lambda: bandit.learn(known.id, 1.0),  # nothing to write: it looks nevertheless
+        lambda: bandit.choose(OFFER),
+        lambda: bandit.learn(other.id, 1.0),
+        lambda: bandit.choose_many([OFFER, OFFER]),
+        lambda: bandit.learn_many([(other.id, 1.0)]),
+    )
+    for call in (*calls, *calls):
+        with pytest.raises(OSError, match="was moved, removed or replaced"):
+            call()
+    bandit._ledger.close()
+    with closing(Ledger(tmp_path / "elsewhere", write=False)) as ledger:
+        assert ledger.decisions <= 3  # the one that noticed
+        assert ledger.outcomes == 1
+
+
 def test_a_bandit_whose_folder_is_gone_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     bandit = es.Bandit.open("shop", AGENT)

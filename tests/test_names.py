@@ -49,3 +49,16 @@ def test_importing_loads_nothing_and_creates_no_device():
         "assert not xla_bridge._backends\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_garbage_is_not_looked_for_among_what_was_imported():
+    program = (
+        "import gc, ensemble_sampling as es\n"
+        "es.Bandit\n"
+        "assert gc.isenabled() and gc.get_freeze_count() == 0\n"
+        "assert len(gc.get_objects(2)) > 10 * (len(gc.get_objects(0)) + len(gc.get_objects(1)))\n"
+        "gc.freeze()\n"
+        "es.simulate\n"
+        "assert gc.get_freeze_count() > 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -113,11 +113,23 @@ def test_what_repeats_is_kept_once(tmp_path):
 def test_mostly_zeros_take_little_room_and_signs_are_kept():
     table = np.zeros((4, 64), np.float32)
     table[1, 5], table[3, 63], table[0, 0] = 2.5, -1.0, -0.0
-    content = packed(table)
+    content = packed(table.tobytes(), table.itemsize)
     assert len(content) == 1 + 3 * 8
     assert unpacked(content, 4, 64, 0, table.dtype).tobytes() == table.tobytes()
     full = np.ones((2, 3))
-    assert unpacked(packed(full), 2, 5, 2, full.dtype).tobytes() == full.tobytes()
+    content = packed(full.tobytes(), full.itemsize)
+    assert unpacked(content, 2, 5, 2, full.dtype).tobytes() == full.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_whatever_is_shorter_is_kept(dtype):
+    for count in range(65):
+        table = np.zeros((1, 64), dtype)
+        table[0, :count] = np.where(np.arange(count) % 3, 1.0, np.pi)
+        content = packed(table.tobytes(), table.itemsize)
+        few = count * (4 + table.itemsize) < 0.8 * table.nbytes
+        assert len(content) == 1 + (count * (4 + table.itemsize) if few else table.nbytes)
+        assert unpacked(content, 1, 64, 0, table.dtype).tobytes() == table.tobytes()
 
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)

@@ -1,6 +1,6 @@
 """The cipher written out gives the bits of JAX's own."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.simulate import execution
-from ensemble_sampling.threefry import quick
+from ensemble_sampling.threefry import PLAIN, begun, quick
 
 WORLD = es.GaussianArms(3)
 KEYS = [jax.random.key(seed) for seed in (0, 7, 2**32 - 1)]
@@ -42,6 +42,19 @@ def test_numbers_of_64_bits_are_those_of_jax():
     with jax.enable_x64(True):
         draw = lambda key: jax.random.normal(key, (5,), "float64")  # noqa: E731
         np.testing.assert_array_equal(draw(quick(KEYS[1])), draw(KEYS[1]))
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+@pytest.mark.parametrize("seed", [0, 7, 2**31, 2**32 - 1])
+def test_what_a_bandit_begins_with_is_what_jax_makes_of_its_seed(seed, partitionable):
+    with jax.threefry_partitionable(partitionable):
+        words: Any = np.array([0, seed], np.uint32)
+        key = jax.random.wrap_key_data(words, impl=PLAIN)
+        first, second = jax.random.split(key)
+        words = jax.random.bits(second, (2,), np.uint32)
+        for found, right in zip(begun(seed), (jax.random.key_data(first), words), strict=True):
+            assert found.dtype == np.uint32
+            np.testing.assert_array_equal(found, right)
 
 
 def test_keys_of_another_cipher_stay_what_they_are():

@@ -161,6 +161,9 @@ class _Package(ModuleType):
                 import_module(f"{home.__name__}.{name}")
         finally:
             if collecting:
+                if not gc.get_freeze_count():  # set aside by somebody
+                    gc.freeze()
+                    gc.unfreeze()  # all that is there counts as old, and is not looked at next
                 gc.enable()
         self.__dict__[name] = found = getattr(home, name)
         return found

@@ -148,11 +148,19 @@ def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
     """
     if not isinstance(word, Tracer):
         return function(*given)  # not compiled, where a branch would be, anew in every call
-    shapes = jax.eval_shape(function, *given)
-    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    seen: list[Any] = []  # what it gives, of which the other branch needs the shapes
+
+    def step(*given: Any) -> Any:
+        seen.append(function(*given))
+        return seen[0]
+
+    def nothing(*given: Any) -> Any:
+        shapes = seen[0] if seen else jax.eval_shape(function, *given)
+        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
     number = jnp.issubdtype(word.dtype, jnp.inexact)
     always = ~(word < -jnp.inf) if number else (word | 1) != 0
-    return jax.lax.cond(always, function, lambda *_: nothing, *given)
+    return jax.lax.cond(always, step, nothing, *given)
 
 
 class Environment(Protocol):

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
@@ -19,21 +20,21 @@ PLAIN = "threefry2x32"
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _cipher(key: Array, high: Array | int, low: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counter (high, low)."""
-    words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
-    x, y = words[0] + jnp.uint32(high), words[1] + low
+def _cipher(key: Any, counter: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counter (0, `counter`)."""
+    words = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    x, y = words[0], words[1] + counter
     for four in range(5):
         for r in ROTATIONS[four % 2]:
             x = x + y
             y = x ^ (y << r | y >> (32 - r))
         x = x + words[(four + 1) % 3]
-        y = y + words[(four + 2) % 3] + jnp.uint32(four + 1)
+        y = y + words[(four + 2) % 3] + np.uint32(four + 1)
     return x, y
 
 
 def _counted(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    return _cipher(key, 0, jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape))
+    return _cipher(key, jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape))
 
 
 def _bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
@@ -49,7 +50,7 @@ WRITTEN_OUT = define_prng_impl(
     seed=lambda seed: jax.random.key_data(jax.random.key(seed, impl=PLAIN)),
     split=lambda key, shape: jnp.stack(_counted(key, shape), axis=-1),
     random_bits=_bits,
-    fold_in=lambda key, data: jnp.stack(_cipher(key, 0, jnp.uint32(data))),
+    fold_in=lambda key, data: jnp.stack(_cipher(key, jnp.uint32(data))),
     name="threefry2x32 written out",
     tag="frywo",
 )
@@ -61,8 +62,24 @@ def quick(key: Array, *users: Any) -> Array:
     users: what draws by it. Only what is all of this package is known to do with such a key: code
         of others may hold it beside keys of JAX's own, or ask JAX for what it does by those alone.
     """
-    partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
-    known = partitionable and str(jax.random.key_impl(key)) == PLAIN
+    known = _partitionable() and str(jax.random.key_impl(key)) == PLAIN
     if not known or jax.default_backend() != "cpu" or not is_known(users):
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=WRITTEN_OUT)
+
+
+def _partitionable() -> bool:
+    return jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def begun(seed: int) -> tuple[Any, Any]:
+    """The key of a seed split in two: the words of the first, and two drawn by the second. JAX
+    would compile a program for it, and everybody who opens a bandit wait for that."""
+    key: Any = np.array([0, seed], np.uint32)
+    if not _partitionable():
+        first, second = jax.random.split(jax.random.wrap_key_data(key, impl=PLAIN))
+        words = jax.random.bits(second, (2,), np.uint32)
+        return np.asarray(jax.random.key_data(first)), np.asarray(words)
+    counters = np.arange(2, dtype=np.uint32)
+    first, second = np.stack(_cipher(key, counters), axis=-1)
+    return first, np.bitwise_xor(*_cipher(second, counters))

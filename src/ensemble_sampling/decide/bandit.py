@@ -216,7 +216,7 @@ class Bandit(Begun):
 
     def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
         with self._turn():
-            self._ready()
+            self._ready(writes=True)
             mind = self._mind
             if mind.width is None:
                 mind.sync(self._ledger)
@@ -265,7 +265,7 @@ class Bandit(Begun):
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
         with self._turn():
-            self._ready()
+            self._ready(writes=True)
             return self._record([(self._ledger.number(id), outcome)], expired=False) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
@@ -420,10 +420,12 @@ class Bandit(Begun):
                 )
         rows = [Observed(n, y, self._mind.worth(y), expired) for n, (_, y) in fresh.items()]
         if not rows:
+            self._ledger.check()
             return 0
         before = self._ledger.outcomes
-        worth = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
-        self._ledger.add_outcomes(rows, worth)
+        if revised:
+            revised = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
+        self._ledger.add_outcomes(rows, revised)
         learned = list(fresh.values())
         self._mind.learn(self._ledger, learned)
         if self._shadows:

@@ -154,10 +154,10 @@ class Begun:
             self._ledger.check()  # says what to do
         return self._mutex
 
-    def _ready(self) -> None:
+    def _ready(self, writes: bool = False) -> None:
         """Refuse to go on where what follows could not be right."""
-        self._ledger.check()
-        if precision() != self._mind.dtype:
+        self._ledger.check(writes)
+        if precision() is not self._mind.dtype:
             raise ValueError(
                 f"jax_enable_x64 was changed while this bandit was open in {self._mind.dtype}: "
                 "change it back, or close the bandit and migrate it"

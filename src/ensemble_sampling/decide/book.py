@@ -127,8 +127,9 @@ class Book:
             kind = ValueError if isinstance(error, ValueError) else OSError
             raise kind(f"{where}: {error}") from error
 
-    def check(self) -> None:
-        """That it can be written to: cheap, for the start of every call."""
+    def check(self, writes: bool = False) -> None:
+        """That it can be written to: cheap, for the start of every call. One that `writes` looks
+        where to when it has, and before that only if something went wrong the last time."""
         if Process.id != self._pid:
             raise RuntimeError(
                 f"this bandit was opened by the process {self._pid}, of which this one is a fork; "
@@ -137,7 +138,8 @@ class Book:
             )
         if self.closed:
             raise ValueError("this bandit was closed: open it again")
-        self._database.check("nothing was done")
+        if self._unsure or not writes:
+            self._database.check("nothing was done")
 
     @contextmanager
     def turn(self, write: bool = True) -> Iterator[None]:
@@ -285,13 +287,12 @@ class Book:
     def _insert(self, rows: Rows) -> None:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
-        rows = {table: new for table, new in rows.items() if new}
         if self.place is None and not self._in_turn:
             self._condense()
             self._waiting[0].append(rows)
         else:
             self._insert_now(
-                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items()]
+                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items() if new]
             )
         for table, new in rows.items():
             self._held[table] += len(new)

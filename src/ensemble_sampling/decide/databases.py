@@ -190,9 +190,15 @@ class Sqlite:
     def check(self, consequence: str) -> None:
         if not self._files:
             return
-        around = _entries(self._home)
-        if around is not None and around == self._around:
-            return
+        # What changes whenever the folder is another, or something else comes to be in it: the time
+        # of that, which unlike the one beside it nobody can set back.
+        try:
+            now = os.stat(self._home)
+            around = now.st_dev, now.st_ino, now.st_ctime_ns
+            if around == self._around:
+                return
+        except OSError:
+            around = None
         for path, device, inode in self._files:
             try:
                 now = os.stat(path)
@@ -281,9 +287,17 @@ class Sqlite:
             statement, rows = statements[0]
             self.connection.execute(statement, rows[0])  # one row is a transaction by itself
             return
-        with transaction(self):
+        try:  # as `transaction`, but without its generator: a decision waits for this
+            self.begin()
             for statement, rows in statements:
-                self.connection.executemany(statement, rows)
+                if len(rows) == 1:
+                    self.connection.execute(statement, rows[0])
+                else:
+                    self.connection.executemany(statement, rows)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     def _reserve(self) -> None:
         """Give the log the length it will have: a commit that changes it takes twice as long. What
@@ -357,16 +371,6 @@ class Sqlite:
         self._database_lock = None
         if self._folder_lock is not None:
             self._folder_lock.release()
-
-
-def _entries(folder: str) -> tuple[int, int, int] | None:
-    """What changes whenever a folder is another, or something else comes to be in it: the time of
-    that, which unlike the one beside it nobody can set back."""
-    try:
-        now = os.stat(folder)
-    except OSError:
-        return None
-    return now.st_dev, now.st_ino, now.st_ctime_ns
 
 
 @contextmanager

@@ -177,7 +177,7 @@ class Keeper(Begun):
             for name, ((version, mind), content) in read.items():
                 if mind is None or mind.width is None or content is None:
                     continue
-                found = unpack(content, mind._fresh(), self._ledger, mind.description)
+                found = unpack(content, mind.like(), self._ledger, mind.description)
                 self._seen[files[name]] = (version, mind)
                 if found is not None:
                     counts = (found.sequence, 0, found.revisions, found.origin)

@@ -73,6 +73,11 @@ class Ledger(Kept):
         return self._count("revisions")
 
     @property
+    def known(self) -> tuple[int, int]:
+        """How many outcomes and revisions there are."""
+        return self._count("outcomes"), self._held["revisions"]
+
+    @property
     def configured(self) -> tuple[int, int]:
         """What changes when the configuration does, or the shadows beside it."""
         return self._count("agents"), self._held["shadows"]
@@ -230,11 +235,12 @@ class Ledger(Kept):
             raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
         waiting = []
         for row in rows:
-            offer = row.offer
+            row, offer = rounded(row, self._dtype), row.offer
             if offer is not None:
                 names, table, context, free = offer
                 offer = Offered(names, self._copied(table), context, _own(free))
-            waiting.append((Decided(*rounded(row, self._dtype)[:-1]), offer))
+                row = Decided(*row[:6])  # what else there is comes with an outcome
+            waiting.append((row, offer))
         self._unsure = True
         self._waiting[1].append(waiting)
         self._held["decisions"] += len(rows)

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from .. import checks
+from .. import checks, threefry
 from ..config import describe
 from ..core import Agent, Facts, fact
 from .decisions import Values
@@ -64,13 +63,6 @@ def _room(rows: int) -> int:
     return max(8, 1 << (rows - 1).bit_length())
 
 
-@jax.jit  # step by step it would be nine programs to load
-def _streams(seed: Array) -> tuple[Array, Array]:
-    """The key to begin with, and two words from which those of decisions and outcomes come."""
-    start, rest = jax.random.split(jax.random.wrap_key_data(seed, impl="threefry2x32"))
-    return start, jax.random.bits(rest, (2,), np.uint32)
-
-
 class Mind:
     """One agent, and the state it has from a ledger's outcomes in their order.
 
@@ -91,8 +83,8 @@ class Mind:
         self.recipe, self.offers, self.file = recipe, offers, SNAPSHOT
         self.seed, self.normalise, self.floor = seed, normalise, floor
         self.dtype, self.width = precision(), None
-        self._start_key, streams = _streams(np.array([0, seed], np.uint32))
-        self._streams = np.asarray(streams).tolist()
+        self._start, streams = threefry.begun(seed)
+        self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.taught: Taught | None = None  # also while it is being changed
         self._marks: list[Taught] = []  # what it was not long ago
         self.agent: Agent | None = None
@@ -107,7 +99,8 @@ class Mind:
         self.host = bool(fact(agent, "host"))
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        self._bound, self._init, self._programs, self._where = rule_of(agent, self.floor)
+        begun = rule_of(agent, self.floor)
+        self._bound, self._init, self._programs, self._where, self._belief = begun
         self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
         self._sheets: dict[tuple[int, int], Sheet] = {}
@@ -147,15 +140,25 @@ class Mind:
         return ledger.place is not None and self.width is not None and not self.host
 
     def _fresh(self) -> State:
-        if self.agent is None:
-            return State(None, ())
+        return State(None, ()) if self.agent is None else self._state(self._scale())
+
+    def _scale(self) -> Scale | None:
         centred = self.recipe is not None and self.offers.hasher is None
-        scale = Scale.init(self.width, centred) if self.normalise and self.width else None
-        return self._state(scale)
+        return Scale.init(self.width, centred) if self.normalise and self.width else None
+
+    def like(self) -> State:
+        """The shapes of a state, and where they are to lie: nothing is computed or compiled."""
+        where = None if self._where is None else jax.sharding.SingleDeviceSharding(self._where)
+
+        def about(leaf: Any) -> Any:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
+
+        return jax.tree.map(about, State(self._scale(), self._belief))
 
     def _state(self, scale: Scale | None) -> State:
         """Before anything was learned."""
-        state = State(scale, self._init(self._bound, self._start_key))
+        start = jax.random.wrap_key_data(self._start, impl=threefry.PLAIN)
+        state = State(scale, self._init(self._bound, start))
         if self.host:
             return state
         arrays = self._held(state)
@@ -179,13 +182,12 @@ class Mind:
 
     def _begun(self, ledger: Ledger) -> Taught:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
-        fresh = self._fresh()
         if self._is_saved(ledger):
-            found = load_snapshot(ledger, self.file, fresh, self.description)
+            found = load_snapshot(ledger, self.file, self.like(), self.description)
             if found is not None:
                 scaled = frozen(found.sequence)
                 return Taught(found.state, found.sequence, scaled, found.revisions, found.origin)
-        return Taught(fresh, 0, 0, ledger.revisions)
+        return Taught(self._fresh(), 0, 0, ledger.revisions)
 
     def sync(self, ledger: Ledger, most: int | None = None) -> State:
         """Bring the state up to the ledger: at opening, after an interrupt, for a new scale; by at

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,8 @@ from .format import opened, paged
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
 CACHE = 2**25  # bytes of tables that a reader remembers
-Place = tuple[int, int]
+NEXT = 2**32  # a row's place is one number: its decision, and so many times which of its rows
+PLACE = np.dtype("<u8")
 
 
 class Offered(NamedTuple):
@@ -48,8 +48,8 @@ class Writer:
     def __init__(self, dtype: np.dtype):
         self._dtype, self.last = dtype, -1  # the decision of the last row
         self.count = 0  # how many rows there are
-        self._offers: dict[bytes, int] = {}
-        self._rows: dict[bytes, Place] = {}
+        self._offers: dict[Any, int] = {}  # by `_known_by`, or a digest of short rows
+        self._rows: dict[bytes, int] = {}
         self._now: tuple[int | None, bytes | None] = (None, None)  # whose offer, what of it
         self._names: tuple[Any, str | None] = (None, None)
 
@@ -61,14 +61,13 @@ class Writer:
             if same is None and count is not None:
                 source = decision
                 own = _own(places, decision, count)
-                here = unpacked(content, own, width, context, self._dtype)
-                size = here.shape[1] * here.itemsize
+                table = unpacked(content, own, width, context, self._dtype)
+                here, size = table.tobytes(), table.shape[1] * table.itemsize
                 if size >= SMALLEST:
-                    at = _everywhere(decision, count) if places is None else places
-                    whole = _digest(f"{count} {names}", context, at)
-                    self._rows |= {key: (decision, k) for k, key in enumerate(_parts(here))}
+                    whole = _known_by(decision, places, count, names, context)
+                    self._rows |= zip(_parts(here, size), _places(decision, own), strict=True)
                 else:
-                    whole = _digest(f"{count} {names}", context, here.tobytes())
+                    whole = _digest(f"{count} {names}", context, here)
                 self._offers[whole] = decision
             self._now = (source, available)
         _bound(self._offers, OFFERS)
@@ -81,7 +80,7 @@ class Writer:
             available = None
         else:
             free = offered.available
-            available = None if free.all() else np.packbits(free).tobytes()
+            available = np.packbits(free).tobytes() if 0 in free.tobytes() else None
             source, about = self._source(decision, offered)
         if (source, available) == self._now:
             return None
@@ -97,38 +96,35 @@ class Writer:
         context, count = offered.context, len(offered.available)
         if len(offered.table) != count:
             context = offered.table.shape[1]  # the chosen one's row is everybody's
-        names = self._spelled(offered.names)
-        table = np.ascontiguousarray(offered.table[:, context:], self._dtype)
-        places, new = None, table
-        if table.shape[1] * table.itemsize < SMALLEST:
-            content = table.tobytes()
+        names, table = self._spelled(offered.names), offered.table
+        if context:
+            table = table[:, context:]
+        if table.dtype != self._dtype:
+            table = table.astype(self._dtype)
+        places, content, size = None, table.tobytes(), table.shape[1] * table.itemsize
+        if size < SMALLEST:
+            whole = _digest(f"{count} {names}", context, content)
         else:
-            places, new = self._placed(decision, table)
-            content = _everywhere(decision, count) if places is None else places
-        whole = _digest(f"{count} {names}", context, content)
+            places, content = self._placed(decision, content, size)
+            whole = _known_by(decision, places, count, names, context)
         known = self._offers.get(whole)
         if known is not None:
             return known, (None,) * 5
         self._offers[whole] = decision
         _bound(self._offers, OFFERS)
         self._bound_rows()
-        return decision, (context, count, names, places, packed(new))
+        return decision, (context, count, names, places, packed(content, table.itemsize))
 
-    def _placed(self, decision: int, table: np.ndarray) -> tuple[bytes | None, np.ndarray]:
-        """(where every row is, unless all are here; the rows that are)."""
-        keys, rows = _parts(table), self._rows
-        if not any(map(rows.__contains__, keys)) and len(set(keys)) == len(keys):
-            places = zip(repeat(decision), range(len(keys)), strict=False)
-            rows.update(zip(keys, places, strict=True))
-            return None, table  # the common case, several times faster
-        places, new = [], []
-        for k, key in enumerate(keys):
-            place = rows.get(key)
-            if place is None:
-                place = rows[key] = (decision, len(new))
-                new.append(k)
-            places.append(place)
-        return np.array(places, np.uint32).tobytes(), table[new]
+    def _placed(self, decision: int, content: bytes, size: int) -> tuple[bytes | None, bytes]:
+        """(where every row is, unless all are here; the rows that are), for rows of a size."""
+        keys, rows = _parts(content, size), self._rows
+        own = _places(decision, len(keys))
+        places = list(map(rows.setdefault, keys, own))
+        if places == list(own):
+            return None, content  # the common case, several times faster
+        new = [key for key, found, place in zip(keys, places, own, strict=True) if found == place]
+        rows.update(zip(new, own, strict=False))
+        return np.array([rows[key] for key in keys], PLACE).tobytes(), b"".join(new)
 
     def _bound_rows(self) -> None:
         """Few of long ones, whose bytes are kept."""
@@ -227,23 +223,30 @@ class Reader:
         return self._tables[decision]
 
 
-def _parts(table: np.ndarray) -> list[bytes]:
-    """The bytes of every row."""
-    return table.view(f"V{table.shape[1] * table.itemsize}").ravel().tolist()
+def _parts(content: bytes, size: int) -> list[bytes]:
+    """The bytes of every row of a table."""
+    return [content[start : start + size] for start in range(0, len(content), size)]
+
+
+def _known_by(
+    decision: int, places: bytes | None, count: int, names: str | None, context: int
+) -> Any:
+    """What tells an offer from others by where its rows are: if with one decision, by that one,
+    which needs no digest."""
+    if places is not None:
+        decision = int.from_bytes(places[:4], "little")
+        if places != _everywhere(decision, count):
+            return _digest(f"{count} {names}", context, places)
+    return decision, count, names, context
+
+
+def _places(decision: int, count: int) -> range:
+    """Those of rows that are all with one decision."""
+    return range(decision, decision + NEXT * count, NEXT)
 
 
 def _everywhere(decision: int, count: int) -> bytes:
-    """The places of rows that are all with one decision."""
-    places = _counted(count).copy()
-    places[:, 0] = decision
-    return places.tobytes()
-
-
-@lru_cache(maxsize=64)
-def _counted(count: int) -> np.ndarray:
-    places = np.zeros((count, 2), np.uint32)
-    places[:, 1] = np.arange(count)
-    return places
+    return np.arange(decision, decision + NEXT * count, NEXT, dtype=PLACE).tobytes()
 
 
 def _digest(words: str | None, context: int, content: bytes) -> bytes:
@@ -270,13 +273,16 @@ def _room(table: np.ndarray) -> int:
     return max(4, min(OFFERS, CACHE // max(1, table.nbytes)))
 
 
-def packed(table: np.ndarray) -> bytes:
+def packed(content: bytes, itemsize: int) -> bytes:
     """The numbers of a table: all of them, or where most are 0 the others with their places."""
-    bits = table.view(f"u{table.itemsize}").ravel()  # the sign of a zero counts
-    if np.count_nonzero(bits) * (4 + table.itemsize) < 0.8 * table.nbytes:
-        at = np.flatnonzero(bits)
-        return b"\1" + at.astype(np.uint32).tobytes() + bits[at].tobytes()
-    return b"\0" + table.tobytes()
+    room, each = 0.8 * len(content), 4 + itemsize
+    # A number that is not 0 has a byte that is not; bits, since the sign of a zero counts.
+    if (len(content) - content.count(0)) / itemsize * each < room:
+        bits = np.frombuffer(content, f"u{itemsize}")
+        if np.count_nonzero(bits) * each < room:
+            at = np.flatnonzero(bits)
+            return b"\1" + at.astype(np.uint32).tobytes() + bits[at].tobytes()
+    return b"\0" + content
 
 
 def unpacked(

@@ -43,6 +43,7 @@ class Begun(NamedTuple):
     init: Any
     programs: Any  # those for states of a layout
     where: Any = None  # the processor it runs on, if not JAX's default
+    belief: Any = None  # the shapes of what `init` gives, where it is compiled
 
 
 def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
@@ -55,8 +56,9 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     layout, leaves = Layout.of(jax.tree.map(as_array, rule))
     compiled, bound = _of(layout), layout.placed(leaves)
     begin = compiled(init)
-    where = chosen(jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0))))
-    return Begun(placed(bound, where), begin, partial(_compiled, layout), where)
+    belief = jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0)))
+    where = chosen(belief)
+    return Begun(placed(bound, where), begin, partial(_compiled, layout), where, belief)
 
 
 @lru_cache(maxsize=64)

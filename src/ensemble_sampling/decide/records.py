@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from math import isnan
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,8 +107,13 @@ def event_row(number: int, row: Event) -> tuple[Any, ...]:
 
 
 def outcome_row(sequence: int, time: float, row: Observed) -> tuple[Any, ...]:
-    about = (json.dumps(row.outcome), _number(row.reward), int(row.expired))
+    about = (_spelled(row.outcome), _number(row.reward), int(row.expired))
     return (sequence, row.decision, time, *about)
+
+
+def _spelled(outcome: Any) -> str:
+    """As JSON, which spells a finite number as Python does, in ten times the time."""
+    return repr(outcome) if type(outcome) is float and isfinite(outcome) else json.dumps(outcome)
 
 
 def revision_row(number: int, nth: int, time: float, row: Revised) -> tuple[Any, ...]:

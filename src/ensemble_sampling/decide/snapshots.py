@@ -53,7 +53,7 @@ def load_snapshot(ledger: Ledger, name: str, like: Any, description: Any) -> Sna
 def unpack(
     content: bytes, like: Any, ledger: Ledger, description: Any, name: str = SNAPSHOT
 ) -> Snapshot | None:
-    """The state to start from, shaped like `like`; None if there is nothing to be gained by it.
+    """The state to start from, of the shapes `like`; None if there is nothing to be gained by it.
 
     It is only a cache: one that is damaged or another agent's is passed over with a warning. One
     that knows what the ledger does not is refused, since then the ledger is the wrong one.
@@ -82,7 +82,7 @@ def unpack(
     recorded = json.loads(about["description"])
     if differences(recorded, description):
         return _passed_over(f"the snapshot {path} is another agent's")
-    if _shapes(tensors) != _shapes({name: _numbers(leaf) for name, leaf in _named(like).items()}):
+    if _shapes(tensors) != _shapes({name: _plain(leaf) for name, leaf in _named(like).items()}):
         return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -94,7 +94,7 @@ def _passed_over(why: str) -> None:
     warnings.warn(f"{why}; the state is rebuilt from the ledger", stacklevel=7)
 
 
-def _shapes(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _shapes(arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
@@ -152,9 +152,12 @@ def _numbers(leaf: Any) -> np.ndarray:
     return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf, order="C")
 
 
+def _plain(leaf: Any) -> Any:
+    """The shape of the numbers of an array that has this shape."""
+    return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+
+
 def _restored(array: np.ndarray, leaf: Any) -> jax.Array:
-    """Where the fresh leaf lies: elsewhere, it would be moved there for every decision."""
-    if _is_key(leaf):
-        return jax.random.wrap_key_data(_restored(array, jax.random.key_data(leaf)))
-    where = leaf.sharding if leaf.committed else None
-    return jax.device_put(array, where, may_alias=False)  # jnp.asarray would compile it
+    """Where it is to lie: elsewhere, it would be moved there for every decision."""
+    found = jax.device_put(array, leaf.sharding, may_alias=False)  # jnp.asarray would compile it
+    return jax.random.wrap_key_data(found) if _is_key(leaf) else found

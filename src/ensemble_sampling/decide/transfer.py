@@ -44,7 +44,7 @@ def export_history(ledger: Ledger) -> bytes:
         "agent": {k: v for k, v in ledger.description.items() if k != "seed"},
     }
     text = json.dumps(about).encode()
-    numbers = packed(features)
+    numbers = packed(features.tobytes(), features.itemsize)
     digest = hashlib.sha256(text + numbers).digest()
     content = save(
         {

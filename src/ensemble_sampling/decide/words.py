@@ -29,7 +29,7 @@ class Watch:
         self._said: set[str] = set()
         self._expected: dict[int, tuple[int, Values]] = {}
         self._surprises: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._decisions = 0
+        self._decisions, self._until = 0, LAST  # when to look no more for features that vary
         self._first, self._varied = np.zeros(0), np.zeros(0, bool)
 
     def offered(self, number: int, table: np.ndarray, index: int, values: Values | None) -> None:
@@ -40,9 +40,10 @@ class Watch:
                 del self._expected[next(iter(self._expected))]
         if self._decisions == 0:
             self._first, self._varied = table[0].copy(), np.zeros(table.shape[1], bool)
-        if self._decisions < LAST and not self._varied.all():
+        if self._decisions < self._until:
             new = (table != self._first) & ~np.isnan(table)
             self._varied |= new.any(axis=0)
+            self._until = 0 if self._varied.all() else LAST
         self._decisions += 1
 
     def learned(self, number: int, outcome: Any) -> None:
