@@ -148,7 +148,28 @@ def startup() -> str:
     return table(*lines)
 
 
-PARTS = (pair, simulations, arms, terms, cipher, growth, startup)
+def gpu() -> str:
+    """The same work on a GPU, at the paper's sizes."""
+    found = json.loads((RESULTS.parent / "bench-nvidia-h200.json").read_text())["simulate"]
+    lines = [["on an H200", "in all", "of the limit"]]
+    for row in found["rows"]:
+        share = f"{100 * row['fraction']:.0f}%" if "fraction" in row else ""
+        lines.append([row["work"], f"{row['seconds']:.2f} s", share])
+    return table(*lines)
+
+
+def panels() -> str:
+    """The paper's eight panels at full scale, in a process of their own."""
+    found = json.loads((RESULTS.parent / "reproduce_speed.json").read_text())
+    cold, warm = found["cold"], found["warm"]
+    return _wrapped(
+        f"The paper's eight panels at full scale, from the start of the process to the report, "
+        f"take {cold['seconds']:.0f} s on an H200 with nothing compiled before, and "
+        f"{warm['seconds']:.0f} s the next time."
+    )
+
+
+PARTS = (pair, simulations, arms, terms, cipher, gpu, panels, growth, startup)
 
 
 def page() -> str:
