@@ -13,7 +13,7 @@ from ..agents import first, halved, shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact, in_one_step
 from ..threefry import quick
-from .inline import chosen, placed
+from .inline import chosen, options, placed
 from .states import Layout, State
 
 
@@ -56,7 +56,8 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     compiled, bound = _of(layout), layout.placed(leaves)
     begin = compiled(init)
     where = chosen(jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0))))
-    return Begun(placed(bound, where), begin, partial(_compiled, layout), where)
+    programs = partial(_compiled, layout, where is not None)
+    return Begun(placed(bound, where), begin, programs, where)
 
 
 @lru_cache(maxsize=64)
@@ -71,7 +72,7 @@ def _of(layout: Layout) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled(rules: Layout, states: Layout | None) -> Programs:
+def _compiled(rules: Layout, in_order: bool, states: Layout | None) -> Programs:
     """For rules and states of these structures; none while that of states is not known."""
     if states is None:
         return Programs(*[None] * 6)
@@ -83,7 +84,8 @@ def _compiled(rules: Layout, states: Layout | None) -> Programs:
             found = function(rule, about, state, *rest)
             return states.packed(_kept(rule, states, found)) if learns else found
 
-        return jax.jit(run, donate_argnums=2 if learns else ())
+        how = options() if in_order else None
+        return jax.jit(run, donate_argnums=2 if learns else (), compiler_options=how)
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
     alone = of(choose), of(learn, True), of(rank), of(many)
