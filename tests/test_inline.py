@@ -1,5 +1,6 @@
 """The short ways of a decision: the same numbers as the long ones, and nothing kept that moves."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 import ensemble_sampling as es
 from ensemble_sampling.agents import first, shares
 from ensemble_sampling.decide import inline, programs
-from ensemble_sampling.decide.ledger import TOGETHER
+from ensemble_sampling.decide.ledger import TOGETHER, Decided
 from ensemble_sampling.decide.states import State
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
@@ -37,14 +38,16 @@ def shares_by_hand(values: np.ndarray, available: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_shares_are_those_of_a_loop(compiled):
-    rng = np.random.default_rng(1)
-    run = jax.jit(shares) if compiled else shares
+@pytest.mark.parametrize("actions", [7, 16, 48, 100, 128])
+def test_shares_are_those_of_a_loop(compiled, actions):
+    rng, settled = np.random.default_rng(1), actions != 7
+    run = partial(shares, settled=settled)
+    run = jax.jit(run) if compiled else run
     for _ in range(20):
-        values = rng.integers(0, 3, (5, 7)).astype(np.float32)
-        values[rng.random((5, 7)) < 0.05] = np.nan
-        available = rng.random(7) < 0.7
-        available[rng.integers(7)] = True
+        values = rng.integers(0, 3, (5, actions)).astype(np.float32)
+        values[rng.random((5, actions)) < 0.3 / actions] = np.nan
+        available = rng.random(actions) < 0.7
+        available[rng.integers(actions)] = True
         expected = shares_by_hand(values, available)
         np.testing.assert_allclose(run(jnp.asarray(values), jnp.asarray(available)), expected)
 
@@ -52,6 +55,9 @@ def test_shares_are_those_of_a_loop(compiled):
 def test_the_first_that_is_true_is_found():
     for true in ([False, True, True], [True, False, True], [False, False, False]):
         assert int(first(jnp.array(true))) == int(np.argmax(true))
+    for place in (0, 31, 63, 64, 100):
+        true = (np.arange(128) == place) | (np.arange(128) > 110)
+        assert int(first(jnp.array(true))) == place
 
 
 @pytest.mark.parametrize(("rows", "room"), [(1, 8), (5, 8), (9, 16)])
@@ -74,11 +80,20 @@ def test_a_packed_outcome_is_learned_the_same(bandit):
     mind = bandit._mind
     held = lambda: mind._held(mind.sync(bandit._ledger).copy())  # noqa: E731
     x = np.array([1.0, -2.0, 0.5], np.float32)
-    packed = programs.pack_outcome((7, 8, 9), x, 0.25)
+    packed = programs.Slip(len(x), x.dtype).filled((7, 8, 9), x, 0.25)
     one = mind._learn_packed(mind._bound, packed, held())
     words, outcome = np.array([7, 8, 9], np.uint32), np.float32(0.25)
     other = mind._learn(mind._bound, words, held(), x, outcome)
     jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_what_may_not_have_been_read_is_not_written_to(bandit):
+    """JAX reads a NumPy array when its program runs, which may be after it was called."""
+    mind, given = bandit._mind, []
+    mind._learn_packed = lambda bound, packed, held: given.append(packed) or held
+    for number in (5, 6):
+        mind._apply(Decided(number, 0.0, 0, None, np.ones(3, np.float32), np.ones(4)), 1.0)
+    assert [packed.view(np.uint32)[1] for packed in given] == [5, 6]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -253,3 +268,31 @@ def test_a_mask_that_shows_another_array_is_read_every_time():
     assert bandit.choose(rows, available=shown).index == 0
     free[:] = [False, False, True]
     assert bandit.choose(rows, available=shown).index == 2
+
+
+def test_where_the_compiler_knows_of_no_order_decisions_are_the_same(monkeypatch):
+    assert inline.options() is not None
+    offer = np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32)
+
+    def played() -> list[Any]:
+        bandit, found = es.Bandit(es.EnsembleSampling(es.Linear(dim=3), members=4)), []
+        for _ in range(5):
+            found.append(bandit.choose(offer))
+            bandit.learn(found[-1].id, float(found[-1].index))
+        return [*(one.probabilities.tolist() for one in found), *jax.tree.leaves(bandit.state)]
+
+    expected = played()
+    monkeypatch.setattr(programs, "options", lambda: None)
+    programs._compiled.cache_clear()
+    found = played()
+    programs._compiled.cache_clear()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_compiler_that_refuses_the_order_is_not_asked_for_it(monkeypatch):
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("No such compile option")
+
+    monkeypatch.setattr(inline.jax, "jit", refuse)
+    assert inline.options.__wrapped__() is None

@@ -16,7 +16,7 @@ from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
 from .ledger import Decided, Ledger
 from .offers import Offers
-from .programs import Sheet, pack_outcome, rule_of
+from .programs import Sheet, Slip, rule_of
 from .scale import LAST, Scale, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
 from .states import Layout, State
@@ -37,7 +37,7 @@ class Taught(NamedTuple):
 
     def knows(self, ledger: Ledger) -> bool:
         """Whether that is all there is."""
-        return self.outcomes == ledger.outcomes and self.revisions == ledger.revisions
+        return (self.outcomes, self.revisions) == ledger.known
 
     @property
     def known(self) -> tuple[int, int]:
@@ -104,6 +104,7 @@ class Mind:
         self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
         self._sheets: dict[tuple[int, int], Sheet] = {}
+        self._slip: Slip | None = None
 
     @property
     def description(self) -> Any:
@@ -246,17 +247,20 @@ class Mind:
             outcome = outcome - self.taught.origin
         arm = self.offers.arm(row.number, row.chosen, row.action)
         words = (self._streams[1], row.number, arm)
-        features = row.features.astype(self.dtype, copy=False)
+        features = row.features
+        if features.dtype != self.dtype:
+            features = features.astype(self.dtype)
         now, self.taught = self.taught, None  # consumed
         held = self._held(now.state)
         if isinstance(outcome, float) and not self.host:
-            packed = pack_outcome(words, features, outcome)
+            slip = self._slip = self._slip or Slip(len(features), self.dtype)
+            packed = slip.filled(words, features, outcome)
             learned = self._learn_packed(self._bound, packed, held)
         else:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
             learned = self._learn(self._bound, key, held, features, y)
         state = learned if self._layout is None else State.of(self._layout, learned)
-        self.taught = Taught(state, now.outcomes + 1, *now[2:])
+        self.taught = Taught(state, now.outcomes + 1, now.frozen, now.revisions, now.origin)
         if self.taught.outcomes % MARK == 0 and not self.host:
             mark = self.taught._replace(state=state.copy())
             self._marks = [*self._marks[-1:], mark]
@@ -274,9 +278,9 @@ class Mind:
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """The outcomes of these decisions, which were the last to be recorded."""
-        after, now = ledger.outcomes, self.taught
+        (after, revisions), now = ledger.known, self.taught
         before = after - len(rows)
-        if now is None or now.outcomes != before or now.revisions != ledger.revisions:
+        if now is None or now.known != (before, revisions):
             self.sync(ledger)
         elif before >= LAST or frozen(before) == frozen(after) or now.state.scale is None:
             for decided, outcome in rows:
@@ -290,15 +294,16 @@ class Mind:
         """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
         if self.offers.arms is None and not self.host and table.shape[1]:
             # Taken away, lest another thread fill it in meanwhile.
-            sheet = self._sheets.pop(table.shape, None)
+            shape = table.shape
+            sheet = self._sheets.pop(shape, None)
             if sheet is None:
-                sheet = Sheet(table.shape, table.dtype, _room(len(table)))
+                sheet = Sheet(shape, table.dtype, _room(len(table)))
             packed = sheet.filled(self._streams[0], number, table, mask)
             held = self._held(state)  # first: it decides by which program
             drawn = np.asarray(self._choose_packed(self._bound, packed, held))
             if len(self._sheets) >= SHEETS:
                 self._sheets.clear()
-            self._sheets[table.shape] = sheet
+            self._sheets[shape] = sheet
             return self._drawn(drawn, len(mask), sheet.room)
         rows = len(mask)
         table, mask = self._filled(table, mask)

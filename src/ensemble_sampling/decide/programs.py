@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..agents import first, shares
+from ..agents import first, halved, shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact, in_one_step
 from ..threefry import quick
-from .inline import chosen, placed
+from .inline import chosen, options, placed
 from .states import Layout, State
 
 
@@ -58,7 +58,8 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     begin = compiled(init)
     belief = jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0)))
     where = chosen(belief)
-    return Begun(placed(bound, where), begin, partial(_compiled, layout), where, belief)
+    programs = partial(_compiled, layout, where is not None)
+    return Begun(placed(bound, where), begin, programs, where, belief)
 
 
 @lru_cache(maxsize=64)
@@ -73,7 +74,7 @@ def _of(layout: Layout) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled(rules: Layout, states: Layout | None) -> Programs:
+def _compiled(rules: Layout, in_order: bool, states: Layout | None) -> Programs:
     """For rules and states of these structures; none while that of states is not known."""
     if states is None:
         return Programs(*[None] * 6)
@@ -85,7 +86,8 @@ def _compiled(rules: Layout, states: Layout | None) -> Programs:
             found = function(rule, about, state, *rest)
             return states.packed(_kept(rule, states, found)) if learns else found
 
-        return jax.jit(run, donate_argnums=2 if learns else ())
+        how = options() if in_order else None
+        return jax.jit(run, donate_argnums=2 if learns else (), compiler_options=how)
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
     alone = of(choose), of(learn, True), of(rank), of(many)
@@ -187,7 +189,7 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     features, look = offered(rule, key, state, features, available)
     chances, values = _judged(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
-    index = first(total > total.max() * _uniform(words, chances.dtype))
+    index = first(total > halved(jnp.maximum, total).max() * _uniform(words, chances.dtype))
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
@@ -217,20 +219,29 @@ class Sheet:
     def __init__(self, shape: tuple[int, int], dtype: Any, room: int):
         rows, width = shape
         self.room, above = room, -(-(room + 2) // width)
-        self._whole = np.zeros((above + room, width), dtype)
+        self._whole = _aligned((above + room, width), np.dtype(dtype))
         flat = self._whole.reshape(-1)
         self._bits, self._free = flat.view(np.uint32), flat[2 : rows + 2]
         self._table, self._mask = self._whole[above : above + rows], None
 
     def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Whoever is given it is done with it before the next offer."""
-        if mask.flags.writeable or mask.base is not None or mask is not self._mask:
+        if mask is not self._mask:
             self._mask = None  # in case of an interrupt
             self._free[:] = mask
-            self._mask = mask
+            if mask.base is None and not mask.flags.writeable:
+                self._mask = mask
         self._table[:], bits = table, self._bits
         bits[0], bits[1] = stream, number
         return self._whole
+
+
+def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """Zeros that XLA reads where they lie: what does not begin at 64 bytes it copies first."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def choose_packed(rule: Rule, packed: Array, state: State) -> Array:
@@ -242,17 +253,26 @@ def choose_packed(rule: Rule, packed: Array, state: State) -> Array:
     return choose(rule, _words(flat, 2), state, packed[rows - room :], flat[2 : room + 2] != 0)
 
 
-def pack_outcome(words: tuple[int, int, int], features: np.ndarray, outcome: float) -> np.ndarray:
-    """One array for `learn_packed`: three words, the outcome and the features."""
-    packed = np.empty(len(features) + 4, features.dtype)
-    bits = packed.view(np.uint32)
-    bits[0], bits[1], bits[2] = words
-    packed[3], packed[4:] = outcome, features
-    return packed
+class Slip:
+    """One array (d + 4,) for `learn_packed`, to be filled in anew for every outcome: three words,
+    the outcome and the features."""
+
+    def __init__(self, width: int, dtype: Any):
+        self._whole = np.zeros(width + 4, dtype)
+        self._bits, self._features = self._whole.view(np.uint32), self._whole[4:]
+
+    def filled(
+        self, words: tuple[int, int, int], features: np.ndarray, outcome: float
+    ) -> np.ndarray:
+        """A copy: it may be read later than it is given, where the state is not there yet."""
+        whole, bits = self._whole, self._bits
+        bits[0], bits[1], bits[2] = words
+        whole[3], self._features[:] = outcome, features
+        return whole.copy()
 
 
 def learn_packed(rule: Rule, packed: Array, state: State) -> State:
-    """`learn` by what `pack_outcome` made: an outcome that is a single number."""
+    """`learn` by a `Slip`: an outcome that is a single number."""
     return learn(rule, _words(packed[:3], 3), state, packed[4:], packed[3])
 
 

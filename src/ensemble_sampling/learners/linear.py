@@ -32,10 +32,10 @@ class Known(NamedTuple):
 
 
 def _times(rows: Array, theta: Array) -> Array:
-    """rows @ theta; one row so that many thetas are read as they lie and not transposed first."""
-    if rows.shape[:-1] != (1,):
-        return rows @ theta
-    return jnp.tensordot(theta, rows[0], (0, 0))[None]
+    """rows @ theta, so that the thetas of many members are read as they lie, not transposed."""
+    if rows.shape[:-1] == (1,):
+        return jnp.tensordot(theta, rows[0], (0, 0))[None]
+    return rows @ theta if theta.ndim > 1 else jnp.tensordot(theta, rows, (0, -1))
 
 
 class Linear(eqx.Module):
