@@ -437,8 +437,10 @@ def grown(members: int = 30, arms: int = 100, dim: int = 32, periods: int = 500)
 def held(item: Item) -> int:
     """Bytes that a call of as many realizations holds at a time."""
     stack = execution.Stack.of([(item.agent, item.world)])
-    mode = (item.periods, False, False, None)
-    about = execution._program(stack.outline, stack.differs, LANES, mode)[0].memory_analysis()
+    mode = (item.periods, False, False, None, False)
+    cipher = jax.random.key_impl(quick(jax.random.key(0), item.agent, item.world))
+    program, *_ = execution._program(stack.outline, stack.differs, LANES, mode, cipher)
+    about = program.memory_analysis()
     sizes = (about.temp_size_in_bytes, about.argument_size_in_bytes, about.output_size_in_bytes)
     return sum(sizes)
 
