@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 
 import equinox as eqx
@@ -125,6 +125,17 @@ class Own(eqx.Module):
     width: float = 1.0
 
 
+@wraps(jnp.tanh)
+def renamed(x):
+    return 2 * x
+
+
+def without_a_module(text):
+    space = {"es": es}
+    exec(text, space)
+    return space["it"]
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -134,7 +145,15 @@ class Own(eqx.Module):
         {"f": square},
         partial(optax.sgd, learning_rate=square),
         optax.scale_by_schedule(square),
+        renamed,
+        jax.jit(partial(square)),
+        jax.custom_jvp(partial(square)),
+        np.vectorize(square),
+        without_a_module("def it(x): return x"),
+        without_a_module("class Arms(es.GaussianArms): pass\nit = Arms(2)"),
+        sys.modules[__name__],
     ],
+    ids=str,
 )
 def test_code_of_others_is_never_found_by_its_name(folder, part):
     calls, compute = counted(1)
@@ -144,11 +163,59 @@ def test_code_of_others_is_never_found_by_its_name(folder, part):
     assert list(folder.iterdir()) == []
 
 
-def test_what_libraries_make_is_found_by_all_that_it_holds(folder):
+@pytest.mark.parametrize("part", [optax.scale, lambda rate: jax.jit(optax.constant_schedule(rate))])
+def test_what_libraries_make_is_not_found_by_its_name_alone(folder, part):
     calls, compute = counted(1)
-    for rate in (0.1, 0.1, 0.2):
-        remembered.number(compute, optax.scale(rate), "n")
+    for rate in (0.1, 0.2):
+        remembered.number(compute, part(rate), "n")
     assert calls == [1, 1]
+
+
+@pytest.mark.parametrize("part", [None, jax.nn.relu, jnp.tanh, optax.adam, es.Linear(2)])
+def test_what_its_module_has_under_its_name_is_found_by_it(folder, part):
+    calls, compute = counted(1)
+    for _ in range(2):
+        remembered.number(compute, partial(optax.adam, b1=part), "n")
+    assert calls == [1]
+
+
+def test_a_class_with_a_method_of_others_is_theirs(folder, monkeypatch):
+    calls, compute = counted(1)
+    remembered.number(compute, es.GaussianArms(2), "n")
+    monkeypatch.setattr(es.GaussianArms, "outcome", lambda self, key, world, action: 0.0)
+    remembered.number(compute, es.GaussianArms(2), "n")
+    assert calls == [1, 1]
+
+
+def test_what_has_no_digest_is_made_every_time(folder):
+    calls, compute = counted(1)
+    world = es.Classification(np.eye(2), [b"no", b"yes"])
+    assert [remembered.number(compute, world, "n") for _ in range(2)] == [1, 1]
+    assert calls == [1, 1]
+
+
+def test_a_file_of_somebody_else_is_used_all_the_same(folder, monkeypatch):
+    def refused(*_):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(os, "utime", refused)
+    calls, compute = counted(1)
+    assert [remembered.number(compute, None, "n") for _ in range(2)] == [1, 1]
+    assert calls == [1]
+
+
+def test_a_setting_of_jax_counts_in_the_same_process(folder):
+    class Others(es.GaussianArms):
+        """Its keys are JAX's own, which depend on the setting."""
+
+    def found():
+        agent = es.EnsembleSampling(es.IndependentArms(3), 2)
+        return es.simulate(agent, Others(3), 10, 4).mean.tolist()
+
+    before = found()
+    with jax.threefry_partitionable(False):
+        assert found() != before
+    assert found() == before
 
 
 def test_other_settings_of_jax_and_another_version_are_other_programs(folder, monkeypatch):

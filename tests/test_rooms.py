@@ -9,7 +9,8 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "files", "rewards", "networks", "threefry"),
+    ("core", "checks", "code", "compilation", "config", "files", "remembered", "rewards"),
+    ("networks", "threefry"),
     ("learners",),
     ("posteriors",),
     ("agents", "persistent", "rules"),

@@ -159,26 +159,45 @@ def _instructions(code: types.CodeType) -> str:
     return f"{code.co_name} {code.co_code.hex()} {ordered} {code.co_names} {code.co_varnames}"
 
 
-def is_known(thing: Any, around: tuple[int, ...] = ()) -> bool:
-    """Whether all of it is this package's, or of libraries whose version says what they do.
+def is_known(thing: Any) -> bool:
+    """Whether all of it is plain data, this package's, or of libraries whose version says what
+    they do.
 
-    around: the functions this is part of, for those that refer to themselves.
+    A function or class has to be what its module has under its name: decorators copy the name of
+    what they wrap, and two closures of one name need not do the same.
     """
-    module = getattr(thing, "__module__", None) or type(thing).__module__
-    if module.partition(".")[0] not in KNOWN:
+    if thing is None:
+        return True
+    if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")):
+        return _is_found_by_name(thing)
+    if not _is_found_by_name(type(thing)) or not _is_as_written(type(thing)):
         return False
     parts: Iterable[Any] = ()
     if isinstance(thing, Mapping):
         parts = thing.values()
     elif isinstance(thing, list | tuple):
         parts = thing
-    elif is_dataclass(thing) and not isinstance(thing, type):
+    elif is_dataclass(thing):
         parts = [getattr(thing, field.name, None) for field in fields(thing)]
     elif isinstance(thing, functools.partial):
         parts = (thing.func, thing.args, thing.keywords)
-    elif isinstance(thing, types.FunctionType) and id(thing) not in around:
-        try:
-            parts = [cell.cell_contents for cell in thing.__closure__ or ()]
-        except ValueError:  # not filled yet
-            return False
-    return all(is_known(part, (*around, id(thing))) for part in parts)
+    elif callable(thing):
+        return False
+    return all(map(is_known, parts))
+
+
+def _is_found_by_name(thing: Any) -> bool:
+    module = getattr(thing, "__module__", None) or ""
+    if module.partition(".")[0] not in KNOWN:
+        return False
+    found: Any = sys.modules.get(module)
+    for name in thing.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is thing
+
+
+def _is_as_written(kind: type) -> bool:
+    """Whether nobody else gave one of this package's classes another method."""
+    ours = (c for c in kind.__mro__ if c.__module__.partition(".")[0] == __package__)
+    methods = (f for c in ours for f in map(_plain, vars(c).values()) if f is not None)
+    return all(f.__globals__.get("__name__", "").partition(".")[0] in KNOWN for f in methods)

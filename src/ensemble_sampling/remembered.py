@@ -80,11 +80,15 @@ def _remembered(
     where = compilation.kept_in()
     if where is None or not is_known(made_from):
         return build()
-    path = where / f"{_digest(made_from)}-remembered"
+    try:
+        path = where / f"{_digest(made_from)}-remembered"
+    except (TypeError, ValueError):  # classes that are bytes, say, are known and have no digest
+        return build()
     with suppress(Exception):  # there is none, or it is damaged: it is made again
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() == content[:32]:
-            os.utime(path)  # the oldest are thrown away first
+            with suppress(OSError):  # somebody else's
+                os.utime(path)  # the oldest are thrown away first
             return unpack(zlib.decompress(content[32:]))
     built = build()
     with suppress(Exception):  # a full disk, or what cannot be stored: it runs all the same
@@ -94,25 +98,26 @@ def _remembered(
     return built
 
 
-def _digest(made_from: Any) -> str:
+def settings() -> tuple[tuple[str, str], ...]:
+    """JAX's own, as they are in this thread: any may change what is compiled."""
     config: Any = jax.config
-    settings = {
-        name: str(getattr(config, name, value))
-        for name, value in config.values.items()
-        if not name.startswith(ELSEWHERE)
-    }
+    values = config.values.items()
+    return tuple((name, str(value)) for name, value in values if not name.startswith(ELSEWHERE))
+
+
+def _digest(made_from: Any) -> str:
     devices = jax.local_devices()
     kinds = [device.device_kind for device in devices]
     flags = {name: value for name, value in os.environ.items() if "XLA" in name}
     machine = [kinds, devices[0].client.platform_version, flags]
-    return fingerprint([describe(made_from), settings, machine, _code()])
+    return fingerprint([describe(made_from), settings(), machine, _code()])
 
 
 @lru_cache
 def _code() -> list[Any]:
-    """What stands for the code of the package and its libraries."""
+    """What stands for the code of the package and its libraries, and for what it may run on."""
     home = Path(__file__).parent
     files = [(str(path.relative_to(home)), path.stat()) for path in sorted(home.rglob("*.py"))]
     own = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]
     versions = [importlib.metadata.version(name) for name in LIBRARIES]
-    return [platform.python_version(), versions, own]
+    return [platform.python_version(), compilation.processor(), versions, own]

@@ -90,11 +90,11 @@ Point = tuple[Agent, Environment]
 
 
 class Outline(NamedTuple):
-    """All that a compiled program depends on, for settings stay free."""
+    """All that a compiled program depends on, for settings stay free; but JAX's own do not."""
 
     structure: Any
     shapes: tuple[tuple[tuple[int, ...], Any], ...]
-    x64: bool
+    jax_settings: tuple[tuple[str, str], ...]
 
     def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
         """The shapes of the settings, and of a key."""
@@ -112,8 +112,7 @@ class Outline(NamedTuple):
 def outline(agent: Agent, environment: Environment) -> Outline:
     leaves, structure = jax.tree.flatten((agent, environment))
     shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-    return Outline(structure, shapes, x64)
+    return Outline(structure, shapes, remembered.settings())
 
 
 @lru_cache(maxsize=256)
