@@ -80,7 +80,10 @@ def _remembered(
     where = compilation.kept_in()
     if where is None or not is_known(made_from):
         return build()
-    path = where / f"{_digest(made_from)}-remembered"
+    try:
+        path = where / f"{_digest(made_from)}-remembered"
+    except TypeError:  # a setting that is no plain data, such as a dtype in an optimizer
+        return build()
     with suppress(Exception):  # there is none, or it is damaged: it is made again
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() == content[:32]:
