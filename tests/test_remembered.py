@@ -140,6 +140,7 @@ class Own(eqx.Module):
         {"f": square},
         partial(optax.sgd, learning_rate=square),
         partial(square),
+        es.EpsilonGreedy(es.Linear(2), lambda t: 0.1),
         partial(optax.sgd, square),
         optax.scale_by_schedule(square),
     ],

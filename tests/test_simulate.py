@@ -757,19 +757,22 @@ def test_the_last_period_alone_is_no_measure_and_has_no_others():
 
 
 class Odd(eqx.Module):
-    """Means that are whole numbers; or, in some periods before the last, none."""
+    """Means that are whole numbers; or, in the first period, none."""
 
     broken: bool = eqx.field(static=True, default=False)
 
     def init(self, key):
-        return jax.random.randint(key, (ARMS,), 0, 100)
+        return jax.random.randint(key, (ARMS,), 0, 100), jnp.zeros((), jnp.int32)
+
+    def advance(self, key, world, t):
+        return world[0], jnp.asarray(t, jnp.int32)
 
     def offer(self, key, world):
-        means = jnp.where(jax.random.uniform(key) < 0.5, jnp.nan, world) if self.broken else world
-        return es.Round(jnp.eye(ARMS), means)
+        means, t = world
+        return es.Round(jnp.eye(ARMS), jnp.where(t < 1, jnp.nan, means) if self.broken else means)
 
     def outcome(self, key, world, action):
-        return 1.0 * world[action.index]
+        return 1.0 * world[0][action.index]
 
 
 @pytest.mark.parametrize("agent", [OnHost(), es.Uniform()])
@@ -783,7 +786,7 @@ def test_the_last_period_alone_on_the_host_and_of_whole_numbers(agent, options):
 def test_of_the_last_period_alone_a_mean_that_is_not_finite_is_noticed_in_any_period():
     for last in (False, True):
         with pytest.raises(ValueError, match="not finite"):
-            es.simulate(es.Uniform(), Odd(broken=True), 12, 1, last=last)
+            es.simulate(es.Uniform(), Odd(broken=True), 6, 1, last=last)
 
 
 def test_a_checkpoint_of_the_last_period_alone_goes_on_and_is_not_one_of_all(tmp_path):
@@ -803,3 +806,6 @@ def test_a_checkpoint_of_the_last_period_alone_goes_on_and_is_not_one_of_all(tmp
     np.testing.assert_array_equal(found.stderr, right.stderr)
     with pytest.raises(ValueError, match="last"):
         es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path)
+    es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path / "all")
+    told = json.loads((tmp_path / "all" / "run.json").read_text())["run"]
+    assert "last" not in told  # as in what was begun before there was such a thing
