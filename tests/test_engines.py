@@ -196,6 +196,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 def test_cluster_and_machine_agree_to_the_last_bit(nodes, float64):
     identical(simulated(engine=es.Ray(nodes.address)), simulated())
+    identical(simulated(engine=es.Ray(), last=True), simulated(last=True))
     assert simulated(engine=es.Ray()).mean.dtype == np.float64
 
 

@@ -11,6 +11,7 @@ from reference import covariance, learn, random_covariance, regression, thetas, 
 import ensemble_sampling as es
 from ensemble_sampling.checks import known
 from ensemble_sampling.config import describe
+from ensemble_sampling.study.diagnostics import prior_distance
 
 DIM, PERIODS = 3, 15
 
@@ -273,3 +274,33 @@ def test_members_along_the_last_axis_are_the_same_members(learner, perturbation)
         np.testing.assert_allclose(a, jnp.moveaxis(b, -1, 0), rtol=1e-6, atol=1e-7)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_lost_members_are_counted_one_by_one_along_either_axis():
+    for last in (False, True):
+        ensemble = es.Ensemble(es.Linear(3, noise_std=0.5), 4, members_last=last)
+        shared, members = ensemble.init(jax.random.key(0))
+        at = (..., 1) if last else 1
+        broken = jax.tree.map(lambda leaf, at=at: leaf.at[at].set(jnp.nan), members)
+        assert ensemble.diverged((shared, members)) == 0
+        assert ensemble.diverged((shared, broken)) == 1
+
+
+def test_how_far_networks_have_moved_is_the_same_along_either_axis():
+    network = es.Network(es.GaussianMLP(3, (5,)), 3, capacity=4, batch=4, learning_rate=0.01)
+    key, moved = jax.random.key(0), []
+    for last in (False, True):
+        ensemble = es.Ensemble(network, 4, members_last=last)
+        action = es.Action(jnp.int32(0), jnp.ones(3))
+        belief = ensemble.update(key, ensemble.init(key), action, jnp.ones(()))
+        moved.append(prior_distance(ensemble, belief))
+    assert moved[0].shape == (4,)
+    np.testing.assert_allclose(*moved, rtol=1e-5)
+    assert np.min(moved) > 0
+
+
+def test_where_members_are_kept_is_told_only_when_it_is_not_as_always():
+    assert "members_last" not in describe(es.Ensemble(es.Linear(3), 4))
+    assert describe(es.Ensemble(es.Linear(3), 4, members_last=True))["members_last"] is True
+    with pytest.raises(TypeError, match="members_last must be True or False"):
+        es.Ensemble(es.Linear(3), 4, members_last=1)  # pyright: ignore[reportArgumentType]

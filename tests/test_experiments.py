@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Event
 
@@ -276,6 +277,22 @@ def test_side_by_side_on_an_accelerator_gives_the_same_results(toy, tmp_path, mo
     for one, other in zip(turn["series"], side["series"], strict=True):
         np.testing.assert_allclose(one["mean"], other["mean"], rtol=0, atol=1e-5)
         np.testing.assert_allclose(one["averages"], other["averages"], rtol=0, atol=1e-5)
+
+
+def test_a_figure_that_could_not_be_drawn_meanwhile_is_drawn_at_the_end(tmp_path, monkeypatch):
+    drawn, begun = running._drawn, []
+
+    def slowly(*given):
+        begun.append(given)
+        time.sleep(3)
+        return drawn(*given)
+
+    monkeypatch.setattr(running, "_drawn", slowly)
+    panels = [dataclasses.replace(toy_panels.CURVES, name=name) for name in ("1a", "2a", "3a")]
+    page = running.run(Study("Three", panels), realizations=4, out=tmp_path, say=lambda _: None)
+    assert 1 <= len(begun) < 3
+    assert all((tmp_path / f"figure{number}.png").exists() for number in (1, 2, 3))
+    assert page.read_text(encoding="utf-8").count("data:image/png") >= 3
 
 
 def test_off_the_terminal_it_says_what_it_will_do_and_each_panel_that_is_done(toy, tmp_path):

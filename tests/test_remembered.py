@@ -5,8 +5,12 @@ import os
 import subprocess
 import sys
 import textwrap
+import types
+import zlib
 from functools import partial, wraps
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -17,6 +21,8 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling import compilation, remembered
+from ensemble_sampling.code import is_known
+from ensemble_sampling.simulate import execution
 
 PROGRAM = """
 import json, sys
@@ -144,6 +150,9 @@ def without_a_module(text):
         [es.Linear(2), Own()],
         {"f": square},
         partial(optax.sgd, learning_rate=square),
+        partial(square),
+        es.EpsilonGreedy(es.Linear(2), lambda t: 0.1),
+        partial(optax.sgd, square),
         optax.scale_by_schedule(square),
         renamed,
         jax.jit(partial(square)),
@@ -153,7 +162,7 @@ def without_a_module(text):
         without_a_module("class Arms(es.GaussianArms): pass\nit = Arms(2)"),
         sys.modules[__name__],
     ],
-    ids=str,
+    ids=lambda part: type(part).__name__,
 )
 def test_code_of_others_is_never_found_by_its_name(folder, part):
     calls, compute = counted(1)
@@ -233,16 +242,108 @@ def test_other_settings_of_jax_and_another_version_are_other_programs(folder, mo
 
 
 def test_an_edited_file_of_the_package_is_another_version(tmp_path, monkeypatch):
-    file = tmp_path / "remembered.py"
-    file.write_text("")
-    monkeypatch.setattr(remembered, "__file__", str(file))
-    remembered._code.cache_clear()
-    before = remembered._code()
-    (tmp_path / "more.py").write_text(textwrap.dedent("x = 1\n"))
-    remembered._code.cache_clear()
-    assert remembered._code() != before
-    monkeypatch.undo()
-    remembered._code.cache_clear()
+    monkeypatch.setattr(remembered, "__file__", str(tmp_path / "remembered.py"))
+    code = remembered._code.__wrapped__
+    more = tmp_path / "room" / "more.py"
+    more.parent.mkdir()
+    found = [code()]
+    for text, time in (("x = 1\n", 1), ("x = 1\n", 2), ("x = 11\n", 2)):
+        more.write_text(textwrap.dedent(text))
+        os.utime(more, (time, time))
+        found.append(code())
+    monkeypatch.setattr(remembered.platform, "python_version", lambda: "4.0")
+    found.append(code())
+    monkeypatch.setattr(remembered.importlib.metadata, "version", lambda name: f"{name} 99")
+    found.append(code())
+    assert all(one != other for one, other in pairwise(found))
+
+
+def test_another_device_or_compiler_is_another_machine(folder, monkeypatch):
+    calls, compute = counted(1)
+    for kind, version in (("a", "1"), ("a", "1"), ("b", "1"), ("b", "2")):
+        device = SimpleNamespace(device_kind=kind, client=SimpleNamespace(platform_version=version))
+        monkeypatch.setattr(jax, "local_devices", lambda device=device: [device])
+        remembered.number(compute, None, "n")
+    assert calls == [1, 1, 1]
+
+
+def test_what_jax_says_and_where_it_keeps_files_is_no_matter(folder):
+    calls, compute = counted(1)
+    remembered.number(compute, None, "n")
+    with jax.log_compiles(True):
+        remembered.number(compute, None, "n")
+    assert calls == [1]
+
+
+def test_whatever_a_program_depends_on_tells_it_from_others(monkeypatch):
+    found = []
+
+    def tell(build, made_from, *_):
+        found.append(remembered._digest(made_from))
+
+    monkeypatch.setattr(remembered, "_remembered", tell)
+    agent = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3)
+    outline = execution.outline(agent, es.GaussianArms(4))
+    (shape, dtype), *others = outline.shapes
+    same, mode = (False,) * len(outline.shapes), (20, False, False, None, False)
+    base = {
+        "outline": outline,
+        "differs": same,
+        "lanes": 4,
+        "mode": mode,
+        "cipher": "threefry2x32",
+    }
+    changes = [
+        {},
+        {"outline": outline._replace(shapes=((shape, jnp.dtype("int32")), *others))},
+        {"outline": outline._replace(shapes=(((2, *shape), dtype), *others))},
+        {"differs": (True, *same[1:])},
+        {"lanes": 5},
+        {"cipher": "rbg"},
+        {"mode": (21, *mode[1:])},
+        {"mode": (*mode[:-1], True)},
+    ]
+    for change in changes:
+        execution._program.__wrapped__(**(base | change))
+    execution._held.__wrapped__(outline)
+    execution._traced.__wrapped__(outline)
+    remembered.program(lambda: None, None, None, None)
+    remembered.program(lambda: None, {"xla_gpu_deterministic_ops": True}, None, None)
+    assert len(found) == len(changes) + 4
+    assert len(set(found)) == len(found)
+
+
+def test_what_was_used_counts_as_new(folder):
+    remembered.number(lambda: 1, None, "n")
+    (file,) = folder.iterdir()
+    os.utime(file, (0, 0))
+    remembered.number(lambda: 1, None, "n")
+    assert file.stat().st_mtime > 0
+
+
+def test_a_file_without_its_own_digest_is_not_read(folder):
+    remembered.number(lambda: 7, None, "n")
+    (file,) = folder.iterdir()
+    file.write_bytes(b"0" * 32 + zlib.compress(b"8"))
+    assert remembered.number(lambda: 7, None, "n") == 7
+
+
+@pytest.mark.parametrize("setting", [np.dtype("float32"), frozenset([1]), range(3)])
+def test_what_cannot_be_described_is_run_and_not_kept(folder, setting):
+    calls, compute = counted(1)
+    part = partial(optax.adam, mu_dtype=setting)
+    assert [remembered.number(compute, part, "n") for _ in range(2)] == [1, 1]
+    assert calls == [1, 1]
+    assert list(folder.iterdir()) == []
+
+
+def test_functions_and_classes_are_known_where_their_module_has_them():
+    assert is_known(es.Linear)
+    assert is_known(jnp.add)
+    assert not is_known(Own)
+    made = types.FunctionType((lambda: 0).__code__, {})
+    made.__module__ = "optax.anything"
+    assert not is_known(made)
 
 
 def test_a_full_disk_is_no_reason_not_to_run(folder, monkeypatch):

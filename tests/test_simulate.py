@@ -754,3 +754,58 @@ def test_the_last_period_alone_is_no_measure_and_has_no_others():
         es.simulate(agent, world, 5, 2, last=True, keep=[3])
     with pytest.raises(TypeError, match="last must be True or False"):
         es.simulate(agent, world, 5, 2, last=1)  # pyright: ignore[reportArgumentType]
+
+
+class Odd(eqx.Module):
+    """Means that are whole numbers; or, in the first period, none."""
+
+    broken: bool = eqx.field(static=True, default=False)
+
+    def init(self, key):
+        return jax.random.randint(key, (ARMS,), 0, 100), jnp.zeros((), jnp.int32)
+
+    def advance(self, key, world, t):
+        return world[0], jnp.asarray(t, jnp.int32)
+
+    def offer(self, key, world):
+        means, t = world
+        return es.Round(jnp.eye(ARMS), jnp.where(t < 1, jnp.nan, means) if self.broken else means)
+
+    def outcome(self, key, world, action):
+        return 1.0 * world[0][action.index]
+
+
+@pytest.mark.parametrize("agent", [OnHost(), es.Uniform()])
+@pytest.mark.parametrize("options", [{}, {"coupled": True}])
+def test_the_last_period_alone_on_the_host_and_of_whole_numbers(agent, options):
+    asked = {"seed": 3, "chunk": 2, **options}
+    whole, last = (regrets(agent, Odd(), 6, 5, **asked, last=last) for last in (False, True))
+    np.testing.assert_allclose(last, whole[:, -1:], rtol=1e-6)
+
+
+def test_of_the_last_period_alone_a_mean_that_is_not_finite_is_noticed_in_any_period():
+    for last in (False, True):
+        with pytest.raises(ValueError, match="not finite"):
+            es.simulate(es.Uniform(), Odd(broken=True), 6, 1, last=last)
+
+
+def test_a_checkpoint_of_the_last_period_alone_goes_on_and_is_not_one_of_all(tmp_path):
+    def stop(done, total):
+        if done >= 4:
+            raise KeyboardInterrupt
+
+    asked: Any = {"seed": 3, "keep": True, "chunk": 2}
+    begun = {**asked, "last": True, "checkpoint": tmp_path}
+    right = es.simulate(es.Uniform(), Odd(), 6, 9, **asked, last=True)
+    with pytest.raises(KeyboardInterrupt):
+        es.simulate(es.Uniform(), Odd(), 6, 9, **begun, progress=stop)
+    done = []
+    found = es.simulate(es.Uniform(), Odd(), 6, 9, **begun, progress=lambda n, _: done.append(n))
+    assert done[0] >= 4
+    np.testing.assert_array_equal(found.regret, right.regret)
+    np.testing.assert_array_equal(found.stderr, right.stderr)
+    with pytest.raises(ValueError, match="last"):
+        es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path)
+    es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path / "all")
+    told = json.loads((tmp_path / "all" / "run.json").read_text())["run"]
+    assert "last" not in told  # as in what was begun before there was such a thing

@@ -82,7 +82,7 @@ def _remembered(
         return build()
     try:
         path = where / f"{_digest(made_from)}-remembered"
-    except (TypeError, ValueError):  # classes that are bytes, say, are known and have no digest
+    except (TypeError, ValueError):  # no plain data, such as a dtype in an optimizer
         return build()
     with suppress(Exception):  # there is none, or it is damaged: it is made again
         content = path.read_bytes()

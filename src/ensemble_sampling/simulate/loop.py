@@ -81,7 +81,10 @@ def realization(
             regret = measure(agent, jax.random.fold_in(measure_key, t), state, event)
         state = agent.update(jax.random.fold_in(update_key, moment), state, action, outcome)
         pulls = pulls.at[index].add(1) if coupled else pulls
-        nonfinite = nonfinite + ~jnp.all(jnp.isfinite(outcome))
+        finite = jnp.all(jnp.isfinite(outcome))
+        if last:  # the regret of the other periods is seen by nobody
+            finite &= jnp.isfinite(regret)
+        nonfinite = nonfinite + ~finite
         if advance is not None:
             moved = advance(jax.random.fold_in(advance_key, t + 1), now, t + 1)
         latest = jnp.asarray(regret, float) if last else None
