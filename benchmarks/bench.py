@@ -376,9 +376,9 @@ def latency(full: bool) -> list[Row]:
     """`choose` and `learn` together, in blocks by turns; JAX's default settings."""
     found = []
     for actions, dim, members, rounds in (
-        (10, 16, 10, 600),
-        (100, 100, 30, 200),
-        (1000, 100, 30, 40),
+        (10, 16, 10, 3000),
+        (100, 100, 30, 1000),
+        (1000, 100, 30, 100),
     ):
         rng = np.random.default_rng(0)
         theta = rng.normal(size=dim)
