@@ -192,3 +192,9 @@ def test_what_was_recorded_before_code_was_says_nothing_of_it():
 @dataclasses.dataclass
 class Settings:
     a: float
+
+
+def test_a_function_with_a_variable_that_was_never_set_is_described_by_the_others():
+    one, two = (describe(optax.exponential_decay(rate, 10, 0.9)) for rate in (0.1, 0.2))
+    assert fingerprint(one) != fingerprint(two)
+    assert fingerprint(one) == fingerprint(describe(optax.exponential_decay(0.1, 10, 0.9)))

@@ -88,7 +88,7 @@ def _function(value: Any, inside: Any) -> Any:
         held = getattr(value, "__dict__", {})
         return {"type": _name(type(value)), **_code(type(value)), **inside(held)}
     parts = _code(value)
-    if held := [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]:
+    if held := [_content(cell) for cell in getattr(value, "__closure__", None) or ()]:
         parts["closure"] = inside(held)
     if isinstance(value, types.MethodType) and not isinstance(value.__self__, type):
         parts["self"] = inside(value.__self__)
@@ -96,6 +96,13 @@ def _function(value: Any, inside: Any) -> Any:
     if "code" in parts and any(given):  # the text `x=x` does not say what x was
         parts["defaults"] = inside(given)
     return {"function": _name(value), **parts} if parts else _name(value)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a branch that was not taken would have filled it
+        return None
 
 
 def _code(thing: Any) -> dict[str, Any]:
