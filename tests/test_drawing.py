@@ -72,8 +72,10 @@ def test_what_cannot_be_drawn_is_said_and_the_results_stay(tmp_path, monkeypatch
         raise OSError("no space left on device")
 
     monkeypatch.setattr(report, "_draw", fail)
+    before = set(threading.enumerate())
     with pytest.raises(OSError, match="no space"):
         es.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
     assert (tmp_path / "1a.json").exists()
     assert (tmp_path / "2a.json").exists()
-    assert not [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()]
+    started = set(threading.enumerate()) - before
+    assert not [thread for thread in started if "ThreadPool" in thread.name]
