@@ -12,10 +12,15 @@ settings.load_profile("repeatable")
 
 SLOW = (
     # Claims over many worlds, kills and interrupts over many rounds, studies, trained networks.
+    "test_anytime.py",
+    "test_blend.py",
     "test_contract.py::test_one_decision_at_a_time",
     "test_crash.py::test_killed_at_random_moments",
     "test_diagnostics.py",
+    "test_drawing.py",
     "test_engines.py::test_cluster",
+    "test_ensemble.py::test_members_along_the_last_axis",
+    "test_estimators.py::test_an_estimator_for_each_action",
     "test_fused.py",
     "test_personalizer_admin.py",
     "test_serve_misuse.py",
@@ -30,11 +35,14 @@ SLOW = (
     "test_gold.py",
     "test_histories.py",
     "test_interrupts.py",
+    "test_laplace.py",
     "test_network.py",
     "test_network_defaults.py",
     "test_network_posteriors.py",
+    "test_neural_linear.py",
     "test_paper_1a.py",
     "test_planning.py",
+    "test_random_features.py",
     "test_rewards.py::test_a_click_network",
     "test_serve_fuzz.py::test_generated",
     "test_shadows.py",
@@ -43,7 +51,7 @@ SLOW = (
     "test_sizing.py",
 )
 VARIATIONS = (
-    # Cases of the contract that differ from another by one setting.
+    # Cases of the contract that differ from another by one setting, or train networks.
     "arms that forget",
     "ensemble of linear that forget",
     "rademacher",
@@ -59,8 +67,20 @@ VARIATIONS = (
     "bernoulli ensemble of networks",
     "coherent dropout",
     "growing ensemble of networks",
-    "laplace, last layer",
-    "laplace, diagonal",
+    "laplace",
+    "bayes by backprop",
+    "bernoulli ensemble of arms",
+    "blend",
+    "ensemble++",
+    "epinet",
+    "exact random features",
+    "growing ensemble of linear",
+    "hypermodel",
+    "langevin",
+    "neural-linear",
+    "randomised priors",
+    "symmetric ensemble",
+    "upper confidence bounds of an ensemble",
     "coordinates",
 )
 
