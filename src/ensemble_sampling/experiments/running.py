@@ -79,9 +79,10 @@ def run(
     with ThreadPoolExecutor(1) as drawing:  # one at a time, beside what still runs
 
         def finished(panel: Panel) -> None:
-            figure = next(f for f in study.figures if panel in f.panels)
-            missing = [p for p in chosen if p in figure.panels and not _path(folder, p).exists()]
-            if not missing:
+            inside = {f.number: [p.name for p in f.panels] for f in study.figures}
+            figure = next(f for f in study.figures if panel.name in inside[f.number])
+            parts = [p for p in chosen if p.name in inside[figure.number]]
+            if all(_path(folder, p).exists() for p in parts):
                 whole[figure.number] = drawing.submit(_drawn, study, folder, figure)
             elif time.monotonic() > began + PATIENCE:
                 drawing.submit(_drawn, study, folder, figure)
