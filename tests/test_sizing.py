@@ -4,13 +4,19 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulate import mean_and_error
+from ensemble_sampling import remembered
+from ensemble_sampling.simulate import execution, mean_and_error
+from ensemble_sampling.study import sizing
 from ensemble_sampling.study.sizing import (
+    EXPLORE,
     Evaluation,
+    FirstArms,
     FirstMembers,
+    Runs,
     _Line,
     _locate,
     _padded,
+    padded_arms,
     smallest_ensemble,
 )
 
@@ -33,6 +39,11 @@ class Synthetic:
             self.spent += realizations
         differences = self.differences[members]
         return Evaluation(members, *mean_and_error(differences), len(differences))
+
+    def explore(self, members):
+        return self.evaluate(members, min(EXPLORE, self.realizations))
+
+    def together(self, sizes, realizations): ...
 
     def in_full(self, least, most):
         found = sorted(self.differences.items())
@@ -67,10 +78,10 @@ def test_the_range_holds_the_truth_about_as_often_as_it_says(curve, realizations
     assert np.median(found) == pytest.approx(48, rel=0.06)
 
 
-def test_between_the_sizes_measured_the_difference_is_a_line_in_one_over_members_squared():
-    """Exact for 0.01 + 40 / M^2, which is 0.05 at 31.6 members: so 32 are the first to suffice."""
-    line = _Line.of({m: np.full(5, 0.01 + 40 / m**2) for m in (20, 40)})
-    np.testing.assert_allclose(line.at([10, 25, 100]), [0.41, 0.074, 0.014], rtol=1e-12)
+def test_between_the_sizes_measured_the_difference_is_a_line_in_one_over_members():
+    """Exact for 0.01 + 1.26 / M, which is 0.05 at 31.5 members: so 32 are the first to suffice."""
+    line = _Line.of({m: np.full(5, 0.01 + 1.26 / m) for m in (20, 40)})
+    np.testing.assert_allclose(line.at([10, 25, 100]), [0.136, 0.0604, 0.0226], rtol=1e-12)
     assert line.first(0.05, 1024) == 32
     assert line.first(0.005, 64) == 64  # never: the largest
 
@@ -84,7 +95,7 @@ def test_the_band_of_the_line_is_that_of_least_squares_on_common_worlds():
     line = _Line.of({2: few, 4: many})
     error = many.std(ddof=1) / 20
     assert float(line.at(4, 2.0)[0] - line.at(4)[0]) == pytest.approx(2 * error, rel=1e-9)
-    share = (1 / 9 - 1 / 16) / (1 / 4 - 1 / 16)  # of the way to 2, at 3 members
+    share = (1 / 3 - 1 / 4) / (1 / 2 - 1 / 4)  # of the way to 2, at 3 members
     between = (share * few + (1 - share) * many).std(ddof=1) / 20
     assert float(line.at(3, 1.0)[0] - line.at(3)[0]) == pytest.approx(between, rel=1e-9)
 
@@ -125,6 +136,111 @@ def test_the_first_members_of_a_larger_ensemble_act_as_a_smaller_one(perturbatio
     a, b = (es.simulate(agent, world, 50, 20, keep=True) for agent in (small, part))
     np.testing.assert_array_equal(a.regret, b.regret)
     assert a.label == b.label
+
+
+def test_the_first_of_more_arms_are_as_many_arms_alone():
+    alone, among = es.GaussianArms(ARMS), FirstArms(es.GaussianArms(9), ARMS)
+    few, more = (es.EnsembleSampling(es.IndependentArms(n, 1.0), 5) for n in (ARMS, 9))
+    a, b = (es.simulate(*pair, 50, 20, keep=True) for pair in ((few, alone), (more, among)))
+    np.testing.assert_array_equal(a.regret, b.regret)
+
+
+@pytest.fixture
+def accelerator(monkeypatch):
+    """As on a GPU: everything that can share a program does."""
+    monkeypatch.setattr(sizing, "accelerated", lambda: True)
+
+
+def runs_of(arms, realizations=60, **options):
+    learner, world = es.IndependentArms(arms, 1.0), es.GaussianArms(arms)
+    return Runs(learner, world, 30, realizations, 0, None, False, **options)
+
+
+@pytest.mark.parametrize("realizations", [60, 20])
+def test_sizes_side_by_side_have_the_numbers_of_each_alone(accelerator, monkeypatch, realizations):
+    together = runs_of(ARMS)
+    together.together([2, 3, 5], realizations)
+    monkeypatch.undo()
+    alone = runs_of(ARMS)
+    np.testing.assert_allclose(together.thompson, alone.thompson, rtol=1e-5, atol=1e-7)
+    for members in (2, 3, 5):
+        found = together.differences[members]
+        # Few are as many as fill the call that all would take, here of 60 lanes.
+        assert len(found) == realizations
+        alone.evaluate(members, 60)
+        expected = alone.differences[members][: len(found)]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
+    runs = runs_of(ARMS)
+    runs.together([5, 6], 60)
+    runs.together([5, 6, 9], 60)
+    assert sorted(runs.differences) == [5, 6, 8, 9]
+    runs.together([128, 129], 60)  # of two programs
+    assert sorted(runs.differences) == [5, 6, 8, 9]
+    runs_of(ARMS, curves=True).together([2, 3], 60)
+
+
+def test_exploring_one_size_tries_all_of_its_program(accelerator):
+    runs = runs_of(ARMS)
+    assert runs.explore(8).members == 8
+    assert sorted(runs.differences) == [2, 4, 8, 16, 32, 64, 128]
+    assert runs.explore(5).members == 5  # none that is tried by itself: alone
+    runs.explore(256)
+    assert {255, 256} <= {*runs.differences}
+
+
+def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, tmp_path):
+    execution._program.cache_clear()
+    made, compiled = [], remembered.program
+    monkeypatch.setattr(
+        remembered, "program", lambda *given: (made.append(given), compiled(*given))[1]
+    )
+    for arms in (4, 7, 30):
+        found = smallest_ensemble(
+            es.IndependentArms(arms, 1.0),
+            es.GaussianArms(arms),
+            50,
+            200,
+            0.4,
+            checkpoint=tmp_path / str(arms),
+        )
+        assert found.low <= found.members <= found.high
+    assert len(made) == 2
+    told = []
+    again = smallest_ensemble(
+        es.IndependentArms(30, 1.0),
+        es.GaussianArms(30),
+        50,
+        200,
+        0.4,
+        checkpoint=tmp_path / "30",
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert all(done == total for done, total in told)  # nothing is simulated a second time
+    assert (again.members, again.evaluated) == (found.members, found.evaluated)
+
+
+@pytest.mark.parametrize(("arms", "size"), [(1, 50), (50, 50), (51, 100), (150, 200), (201, 400)])
+def test_an_accelerator_compiles_for_few_numbers_of_arms(accelerator, arms, size):
+    assert padded_arms(arms) == size
+
+
+@pytest.mark.parametrize("crossing", [100, 120, 128, 135])
+def test_an_accelerator_measures_both_sides_of_the_crossing_by_one_program(accelerator, crossing):
+    """Up to 128 members there is one, beyond them another."""
+    pairs = []
+
+    class Noted(Synthetic):
+        def together(self, sizes, realizations):
+            pairs.append(tuple(sizes))
+
+    runs = Noted(lambda m: 0.03 * crossing / m, 1e-3, 10_000, 0)
+    members, low, high = _locate(runs, 0.03, 1024)  # pyright: ignore[reportArgumentType]
+    assert low <= crossing <= high
+    assert members == pytest.approx(crossing, abs=1)
+    assert _padded(pairs[0][0]) == _padded(pairs[0][1])
 
 
 @pytest.mark.parametrize("members", [1, 32, 33, 48, 64, 65, 100, 1000])

@@ -1,5 +1,7 @@
 """The command line: reproduce the paper, plan an ensemble, look at a bandit, serve several."""
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+# All that is there goes with the process: to look for what else could go takes half a second.
+atexit.register(gc.freeze)
 
 app = typer.Typer(
     no_args_is_help=True,

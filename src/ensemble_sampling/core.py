@@ -136,6 +136,11 @@ def broken(state: Any) -> Array:
     return jnp.stack([jnp.array(False), *bad]).any().astype(jnp.int32)
 
 
+def some_key() -> Any:
+    """What any key is like, for `jax.eval_shape`: a real one would be computed by a device."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
 def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
     """`function(*given)` as a branch always taken, which the compiler does not know.
 

@@ -11,7 +11,7 @@ from jax import Array
 
 from ..agents import first, halved, shares
 from ..config import as_array
-from ..core import Action, Agent, Key, fact, in_one_step
+from ..core import Action, Agent, Key, fact, in_one_step, some_key
 from ..threefry import quick
 from .inline import chosen, options, placed
 from .states import Layout, State
@@ -56,7 +56,7 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     layout, leaves = Layout.of(jax.tree.map(as_array, rule))
     compiled, bound = _of(layout), layout.placed(leaves)
     begin = compiled(init)
-    belief = jax.eval_shape(begin, bound, jax.eval_shape(lambda: jax.random.key(0)))
+    belief = jax.eval_shape(begin, bound, some_key())
     where = chosen(belief)
     programs = partial(_compiled, layout, where is not None)
     return Begun(placed(bound, where), begin, programs, where, belief)

@@ -12,7 +12,7 @@ from jax import Array
 from .. import checks
 from ..agents import as_agent
 from ..config import as_array
-from ..core import Agent, fact
+from ..core import Agent, fact, some_key
 from ..decide.bandit import Bandit
 from ..decide.default import Default
 from ..decide.features import precision
@@ -116,7 +116,7 @@ def _in_state(agent: Any, given: Any, log: Log) -> Policy:
     if state.scale is None or state.scale.mean is None:
         refuse_missing(log, repr(agent))
     if not fact(agent, "host"):
-        wanted = jax.eval_shape(agent.init, jax.random.key(0))
+        wanted = jax.eval_shape(agent.init, some_key())
         shapes = [jax.tree.map(np.shape, belief) for belief in (wanted, state.belief)]
         if shapes[0] != shapes[1]:
             raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import checks
 from ..config import describe, labels
-from ..core import Agent, Environment
+from ..core import Agent, Environment, some_key
 from ..simulate import Progress, mean_and_error, numbers, simulate
 from ..simulate.engines import Engine
 from ..simulate.execution import check_parts
@@ -188,5 +188,5 @@ def _chunk(realizations: int) -> int | None:
 
 
 def _state_size(agent: Agent) -> int:
-    leaves = jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)))
+    leaves = jax.tree.leaves(jax.eval_shape(agent.init, some_key()))
     return 1 + sum(int(np.prod(leaf.shape)) for leaf in leaves)

@@ -1,7 +1,7 @@
 """Results -> figures and a report. It reads what was saved and never runs anything."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,11 +26,15 @@ VERDICTS = (
 
 
 def load(
-    study: Study, folder: str | os.PathLike[str], say: Callable[[str], None] = print
+    study: Study,
+    folder: str | os.PathLike[str],
+    say: Callable[[str], None] = print,
+    names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Panel name -> results, of every panel that is there and whole; damage is told by name."""
+    """Panel name -> results, of every panel (or of `names`) that is there and whole; damage is told
+    by name."""
     found = {}
-    for name in study.panels:
+    for name in study.panels if names is None else names:
         path = Path(folder) / f"{name}.json"
         if not path.exists():
             continue
@@ -72,7 +76,8 @@ def build(
 
 def draw(study: Study, folder: str | os.PathLike[str], figure: Figure) -> Pictures:
     """One figure, from what there is so far."""
-    return _draw(figure, load(study, folder, say=lambda message: None), Path(folder))
+    found = load(study, folder, lambda message: None, [panel.name for panel in figure.panels])
+    return _draw(figure, found, Path(folder))
 
 
 def _draw(figure: Figure, found: Results, folder: Path) -> Pictures:

@@ -13,7 +13,7 @@ from ..core import ConjugateLearner, Environment
 from ..simulate import Progress
 from ..simulate.engines import Engine
 from ..simulate.styles import style
-from ..study.sizing import EXPLORE, smallest_ensemble
+from ..study.sizing import EXPLORE, padded_arms, smallest_ensemble
 from .declare import Data, Job
 from .tables import table
 
@@ -54,7 +54,7 @@ class Sizes:
                 self.name,
                 f"{arms} arms",
                 {"arms": arms},
-                ("sizes", self.name, arms),
+                ("sizes", self.name, padded_arms(arms)),
                 self.effort * realizations * arms / sum(self.arms),
                 partial(self._run, arms, realizations, seed),
             )

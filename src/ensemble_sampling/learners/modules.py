@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..core import Key
+from ..core import Key, some_key
 
 
 class _Draw(eqx.Module):
@@ -45,7 +45,7 @@ def configured(make: Any) -> Any:
 def check(make: Any, dim: int, wanted: tuple[int, ...]) -> None:
     """Try `make` and what it makes on shapes alone, at no cost."""
     try:
-        module = eqx.filter_eval_shape(make, jax.random.key(0))
+        module = eqx.filter_eval_shape(make, some_key())
     except Exception as error:
         raise TypeError(
             "make must be a function key -> module; for make(jax.random.key(0)) it raised "
@@ -120,5 +120,5 @@ def widths(make: Any) -> Any:
 
 def whole(make: Any, learned: Any, fixed: Any) -> Any:
     """The module again: what is no array (activation functions, sizes) is as in every draw."""
-    drawn = eqx.filter_eval_shape(make, jax.random.key(0))
+    drawn = eqx.filter_eval_shape(make, some_key())
     return eqx.combine(learned, fixed, eqx.filter(drawn, _is_shape, inverse=True))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.lax import optimization_barrier as barrier
 
 from .. import checks
 from ..core import Action, Key, Noise
@@ -371,7 +372,9 @@ class Network(eqx.Module):
             return rows, (rows[0] < held) * (self.capacity / held)
         bits = jax.random.bits(key, (self.steps, self.batch), jnp.uint32)
         # Uniform to held / 2^32, at half randint's cost.
-        return bits % held.astype(jnp.uint32), None
+        rows = bits % held.astype(jnp.uint32)
+        # Left free, a GPU draws a row's number anew for each of the row's features.
+        return (barrier(rows) if jax.default_backend() == "gpu" else rows), None
 
     def _step(self, i: Array, history: History, member: Member, batch: Batch) -> Member:
         """One gradient step on a batch of the history."""

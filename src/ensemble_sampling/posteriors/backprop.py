@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Key
+from ..core import Key, some_key
 from ..learners import modules
 from ..learners.network import Network
 from .indexed import Indexed, network
@@ -56,7 +56,7 @@ class MakeMeanField(eqx.Module):
         """The prior's standard deviation of each array."""
         if self.prior_std is None:
             return modules.widths(self.make)
-        drawn = eqx.filter_eval_shape(lambda k: modules.parts(self.make(k))[0], jax.random.key(0))
+        drawn = eqx.filter_eval_shape(lambda k: modules.parts(self.make(k))[0], some_key())
         return _map(lambda w: jnp.asarray(self.prior_std, float), drawn)
 
     def __call__(self, key: Key) -> MeanField:

@@ -9,7 +9,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Model, Noise, taken
+from ..core import Action, Key, Model, Noise, some_key, taken
 from ..learners.network import Network
 from ..networks import Readout, true_gradient
 
@@ -47,7 +47,7 @@ class Dropout(eqx.Module):
             raise TypeError(f"readout must be a function, such as true_gradient, got {readout!r}")
         checks.scalar("rate", rate, low=0.0, high=1.0)
         checks.flag("coherent", coherent)
-        module = eqx.filter_eval_shape(learner.make, jax.random.key(0))
+        module = eqx.filter_eval_shape(learner.make, some_key())
         if not hasattr(module, "masked") and not any(
             map(_drops, jax.tree.leaves(module, is_leaf=_drops))
         ):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Key
+from ..core import Key, some_key
 from ..learners import modules
 from ..learners.modules import Frozen
 from ..learners.network import Network
@@ -107,7 +107,7 @@ class Epinet(Indexed):
         perturbed: bool = True,
         inflation: float = 1.0,
     ):
-        made = eqx.filter_eval_shape(layered("Epinet", learner).make, jax.random.key(0))
+        made = eqx.filter_eval_shape(layered("Epinet", learner).make, some_key())
         last = made.weights[-1].shape
         outputs = None if len(last) == 1 else last[0]
         self.width = checks.size("width", width)

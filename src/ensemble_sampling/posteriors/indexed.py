@@ -9,7 +9,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Model, Noise, taken
+from ..core import Action, Key, Model, Noise, some_key, taken
 from ..learners.modules import is_frozen
 from ..learners.network import Network
 from ..networks import MLP
@@ -73,7 +73,7 @@ def network(name: str, learner: Any) -> Network:
         raise TypeError(f"{name} takes a Network, got {learner!r}")
     if learner.dropout is not None or learner.indices is not None:
         raise ValueError(f"{name} takes a plain Network, got one with dropout or an index")
-    made = eqx.filter_eval_shape(learner.make, jax.random.key(0))
+    made = eqx.filter_eval_shape(learner.make, some_key())
     if any(map(is_frozen, jax.tree.leaves(made, is_leaf=is_frozen))):
         raise ValueError(
             f"{name} draws all weights of a network, and this one has some that are never learned: "
@@ -84,7 +84,7 @@ def network(name: str, learner: Any) -> Network:
 
 def layered(name: str, learner: Any) -> Network:
     """A `Network` of an `MLP`, which has hidden units to look at."""
-    made = eqx.filter_eval_shape(network(name, learner).make, jax.random.key(0))
+    made = eqx.filter_eval_shape(network(name, learner).make, some_key())
     if not isinstance(made, MLP):
         raise TypeError(f"{name} takes a Network of an MLP, as GaussianMLP makes it, got {made!r}")
     return learner

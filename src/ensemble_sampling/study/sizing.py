@@ -2,31 +2,49 @@
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from .. import checks
 from ..agents import ThompsonSampling
-from ..core import Action, ConjugateLearner, Environment, Key, Model
+from ..core import Action, ConjugateLearner, Environment, Key, Model, Round
+from ..environments import GaussianArms
 from ..learners.arms import IndependentArms
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
+from ..simulate import (
+    Progress,
+    Result,
+    chunk_size,
+    footprint,
+    mean_and_error,
+    memory,
+    simulate,
+)
 from ..simulate.checkpoint import as_folder
-from ..simulate.engines import Engine
+from ..simulate.engines import Engine, Local, as_engine
 from ..simulate.execution import check_parts
+from ..simulate.progress import reported
+from ..simulate.run import Chunks, run_all
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""
 
 EXPLORE = 1000
 """Realizations that place the answer roughly, before all of them are spent near it."""
+
+ROUGHLY = tuple(2**power for power in range(1, 16))
+"""The sizes that are tried for it, up to the largest allowed."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +104,61 @@ class FirstMembers(eqx.Module):
         return values[jax.random.randint(key, (draws,), 0, self.members)]
 
 
+class FirstArms(eqx.Module):
+    """Gaussian arms of which only the first `arms` (traced) are on offer.
+
+    They bring what as many arms alone do, draw for draw, so that problems of many sizes share one
+    compiled program.
+    """
+
+    environment: GaussianArms
+    arms: Any
+
+    def init(self, key: Key) -> Array:
+        return self.environment.init(key)
+
+    def offer(self, key: Key, world: Array) -> Round:
+        offer = self.environment.offer(key, world)
+        return offer._replace(available=jnp.arange(self.environment.arms) < self.arms)
+
+    def outcome(self, key: Key, world: Array, action: Action) -> Array:
+        return self.environment.outcome(key, world, action)
+
+
+def accelerated() -> bool:
+    """Whether compiling takes longer than running, and many lanes hardly longer than few."""
+    return jax.default_backend() != "cpu"
+
+
 def _padded(members: int) -> int:
     """The size to compile for.
 
     On a CPU members that are never sampled cost their share, so sizes are close: 32, 48, 64, 96...
     An accelerator hardly notices them, and compiles for longer than it runs: 128, 256, ...
     """
-    size, factors = (32, (1.5, 4 / 3)) if jax.default_backend() == "cpu" else (128, (2.0,))
+    size, factors = (128, (2.0,)) if accelerated() else (32, (1.5, 4 / 3))
     for factor in cycle(factors):
         if size >= members:
             break
         size = round(size * factor)
     return size
+
+
+def padded_arms(arms: int) -> int:
+    """How many Gaussian arms to compile for: on an accelerator 50, 100, 200, ..."""
+    return 50 * 2 ** (-(-arms // 50) - 1).bit_length() if accelerated() else arms
+
+
+def _among_others(
+    learner: ConjugateLearner, environment: Environment
+) -> tuple[ConjugateLearner, Environment]:
+    """The same problem, in programs that problems with other numbers of arms share."""
+    if not accelerated() or not isinstance(learner, IndependentArms):
+        return learner, environment
+    if not isinstance(environment, GaussianArms):
+        return learner, environment
+    size = padded_arms(environment.arms)
+    return replace(learner, arms=size), FirstArms(replace(environment, arms=size), environment.arms)
 
 
 def smallest_ensemble(
@@ -119,7 +180,7 @@ def smallest_ensemble(
     All face the same worlds. Sizes 2, 8, 32, ... are tried on about `EXPLORE` realizations until
     the difference to Thompson sampling falls below the tolerance, and bisected; all `realizations`
     are then spent on sizes either side of the crossing. There the difference is taken to be a
-    straight line in 1 / members^2, and the range is where its 95% band meets the tolerance.
+    straight line in 1 / members, and the range is where its 95% band meets the tolerance.
 
     Thompson sampling is scored by the regret expected under its action probabilities, which
     removes most of its noise; an ensemble gains nothing from that, its members nearly always agree.
@@ -202,14 +263,16 @@ class Runs:
         curves: bool = False,
     ):
         self.began = time.perf_counter()
-        self.learner, self.environment, self.periods = learner, environment, periods
+        self.learner, self.environment = _among_others(learner, environment)
+        self.periods = periods
         self.realizations = checks.size("realizations", realizations, least=2)
         self.seed, self.progress, self.engine = seed, progress, engine
         self.curves = curves
         self.folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
         self.results: dict[int | str, Result] = {}
         self.differences: dict[int, np.ndarray] = {}
-        exact = ThompsonSampling(Exact(learner), draws=100)
+        self.compiling = self._compiling()
+        exact = ThompsonSampling(Exact(self.learner), draws=100)
         self.thompson = self._regret("thompson", exact, realizations, expected=True)
 
     def _regret(
@@ -234,6 +297,70 @@ class Runs:
         )
         assert result.regret is not None
         return result.regret[:, 0]
+
+    def explore(self, members: int) -> Evaluation:
+        """By about `EXPLORE` realizations; an accelerator tries all of a program at once."""
+        few = min(EXPLORE, self.realizations)
+        if members in ROUGHLY and members not in self.differences:
+            self.together([m for m in ROUGHLY if _padded(m) == _padded(members)], few)
+        return self.evaluate(members, 0 if members in self.differences else few)
+
+    @property
+    def at_once(self) -> bool:
+        return accelerated() and not self.curves
+
+    def _compiling(self) -> Future[Any] | None:
+        """Compile for the first sizes to be tried, beside Thompson sampling."""
+        if not self.at_once or not isinstance(as_engine(self.engine), Local):
+            return None
+        first = [members for members in ROUGHLY if _padded(members) == _padded(ROUGHLY[0])]
+        work = self._chunks(first, self.realizations, None).work
+        pool = ThreadPoolExecutor(1)
+        try:
+            return pool.submit(work.ready)
+        finally:
+            pool.shutdown(wait=False)
+
+    def together(self, sizes: Sequence[int], realizations: int) -> None:
+        """Simulate sizes that share a program as lanes of the same calls, where that is faster.
+
+        Each has so many realizations, or as many as fill the calls that roughly so many would take.
+        """
+        if not self.at_once:
+            return
+        sizes = [m for m in sizes if len(self.differences.get(m, ())) < realizations]
+        if len(sizes) == 1:  # alone it would be another program
+            sizes = [sizes[0] - 1, sizes[0]] if sizes[0] > 1 else [1, 2]
+        if len({_padded(members) for members in sizes}) != 1:
+            return
+        if self.compiling is not None:
+            self.compiling.result()  # or it would be compiled twice
+        name = f"{sizes[0]}-to-{sizes[-1]}-{realizations}"
+        chunks = self._chunks(sizes, realizations, self.folder and self.folder / name)
+        with reported(self.progress, f"{sizes[0]} to {sizes[-1]} models") as report:
+            (parts,) = run_all([chunks], report, as_engine(self.engine))
+        for members, found in zip(sizes, chunks.found(parts), strict=True):
+            assert found.regret is not None
+            self.differences[members] = found.regret[:, 0] - self.thompson[: len(found.regret)]
+
+    def _chunks(self, sizes: Sequence[int], realizations: int, folder: Path | None) -> Chunks:
+        points = [(_part(self.learner, members), self.environment) for members in sizes]
+        chunk = chunk_size(*points[0], self.periods, self.realizations)
+        if realizations < self.realizations:
+            calls = max(1, round(len(sizes) * realizations / chunk))
+            realizations = min(self.realizations, max(2, calls * chunk // len(sizes)))
+        run = {
+            "points": [list(point) for point in points],
+            "periods": self.periods,
+            "realizations": realizations,
+            "seed": self.seed,
+            "coupled": False,
+            "expected": False,
+            "measure": None,
+            "keep": True,
+            "last": True,
+        }
+        return Chunks.of(points, run, chunk, folder)
 
     def evaluate(self, members: int, realizations: int) -> Evaluation:
         have = self.differences.get(members)
@@ -269,20 +396,21 @@ def _locate(runs: Runs, tolerance: float, most: int) -> tuple[int, int, int]:
 
 def _explore(runs: Runs, tolerance: float, most: int) -> tuple[float, float]:
     """Roughly where the difference crosses the tolerance, and how far either side to measure."""
-    few = min(EXPLORE, runs.realizations)
-    below, above = None, runs.evaluate(2, few)
+    below, above = None, runs.explore(2)
     while above.difference > tolerance and above.members < most:
-        below, above = above, runs.evaluate(min(4 * above.members, most), few)
+        below, above = above, runs.explore(min(4 * above.members, most))
     if below is None:
         return 1.5, 0.5
     if above.difference > tolerance:
         return most, 0.1
-    while above.members > 1.5 * below.members:
-        middle = runs.evaluate(round((below.members * above.members) ** 0.5), few)
+    while above.members > 2 * below.members:
+        middle = runs.explore(round((below.members * above.members) ** 0.5))
         below, above = (middle, above) if middle.difference > tolerance else (below, middle)
-    # Between the two, take the difference to be linear in log(members).
-    fall = (below.difference - above.difference) / np.log(above.members / below.members)
-    centre = below.members * np.exp((below.difference - tolerance) / fall)
+    # Between the two, take the difference to be a straight line in 1 / members.
+    rise = below.difference - above.difference
+    slope = rise / (1 / below.members - 1 / above.members)
+    centre = 1 / (1 / above.members + (tolerance - above.difference) / slope)
+    fall = slope / centre  # per unit of log(members)
     # Measure so far apart that the difference falls by three standard errors on the way.
     error = above.stderr * (above.realizations / runs.realizations) ** 0.5
     return centre, float(np.clip(3 * error / fall, 0.1, 0.4))
@@ -290,7 +418,7 @@ def _explore(runs: Runs, tolerance: float, most: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Line:
-    """The difference as a straight line in 1 / members^2, fitted to the sizes measured in full."""
+    """The difference as a straight line in 1 / members, fitted to the sizes measured in full."""
 
     members: np.ndarray
     mean: np.ndarray
@@ -304,8 +432,8 @@ class _Line:
 
     def at(self, members: Any, errors: float = 0.0) -> np.ndarray:
         """The line, plus so many of its standard errors, at each size."""
-        design = np.stack([np.ones(len(self.members)), 1 / self.members**2.0], axis=1)
-        wanted = np.stack([np.ones(np.size(members)), 1 / np.atleast_1d(members) ** 2.0], axis=1)
+        design = np.stack([np.ones(len(self.members)), 1 / self.members], axis=1)
+        wanted = np.stack([np.ones(np.size(members)), 1 / np.atleast_1d(members)], axis=1)
         weights = wanted @ np.linalg.pinv(design)
         variance = np.einsum("ij,jk,ik->i", weights, self.covariance, weights)
         return weights @ self.mean + errors * np.sqrt(variance)
@@ -320,8 +448,12 @@ def _refine(runs: Runs, tolerance: float, most: int, centre: float, apart: float
     """Measure in full either side of the crossing, further out until the line crosses between."""
     low = max(1, min(int(centre / (1 + apart)), most - 1))
     high = min(most, max(low + 1, int(np.ceil(centre * (1 + apart)))))
+    end = _padded(low)
+    if accelerated() and end < high:  # one program for both, rather than two
+        low, high = (low, end) if low < centre <= end else (min(end + 1, high - 1), high)
     full = {low, high}
     while True:
+        runs.together(sorted(full), runs.realizations)
         for members in sorted(full):
             runs.evaluate(members, runs.realizations)
         line = _Line.of(runs.in_full(min(full), max(full)))
