@@ -87,13 +87,44 @@ def test_a_packed_outcome_is_learned_the_same(bandit):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_what_may_not_have_been_read_is_not_written_to(bandit):
-    """JAX reads a NumPy array when its program runs, which may be after it was called."""
+@pytest.mark.parametrize("ready", [True, False])
+def test_what_may_not_have_been_read_is_not_written_to(bandit, ready):
+    """JAX reads an array when its program runs, which may be after it was called."""
     mind, given = bandit._mind, []
-    mind._learn_packed = lambda bound, packed, held: given.append(packed) or held
+
+    class Later(list):
+        def is_ready(self):
+            return ready
+
+    mind._learn_packed = lambda bound, packed, held: given.append(packed) or [Later()]
+    mind._held = lambda state: []
     for number in (5, 6):
         mind._apply(Decided(number, 0.0, 0, None, np.ones(3, np.float32), np.ones(4)), 1.0)
-    assert [packed.view(np.uint32)[1] for packed in given] == [5, 6]
+    numbers = [np.asarray(packed).view(np.uint32)[1] for packed in given]
+    assert numbers == ([6, 6] if ready else [5, 6])  # the same memory, or not
+
+
+def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():
+    where = inline.device()
+    if where is None:
+        pytest.skip("decisions run on JAX's default device")
+    table, free = np.ones((5, 3), np.float32), np.ones(5, bool)
+    sheet = programs.Sheet(table.shape, table.dtype, 8, where)
+    shown = sheet.filled(1, 2, table, free)
+    assert isinstance(shown, jax.Array)
+    for factor in (2, 3):
+        assert sheet.filled(1, 2, factor * table, free) is shown
+        np.testing.assert_array_equal(jax.jit(lambda x: x[-8:-3])(shown), factor * table)
+    slip = programs.Slip(3, np.float32, where)
+    one = slip.filled((1, 2, 3), table[0], 0.5)
+    assert slip.filled((1, 2, 4), table[0], 0.25) is one
+    np.testing.assert_array_equal(one[3:], [0.25, 1, 1, 1])
+
+
+def test_memory_that_cannot_be_shared_is_given_as_it_is():
+    odd = np.zeros(101, np.uint8)[1:].view(np.float32)  # JAX would copy what is not aligned
+    for where in (None, inline.device()):
+        assert programs._shown(odd, where) is odd
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

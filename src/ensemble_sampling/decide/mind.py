@@ -253,9 +253,10 @@ class Mind:
         now, self.taught = self.taught, None  # consumed
         held = self._held(now.state)
         if isinstance(outcome, float) and not self.host:
-            slip = self._slip = self._slip or Slip(len(features), self.dtype)
+            slip, self._slip = self._slip or Slip(len(features), self.dtype, self._where), None
             packed = slip.filled(words, features, outcome)
             learned = self._learn_packed(self._bound, packed, held)
+            self._slip = slip if learned[0].is_ready() else None  # or it may not be read yet
         else:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
             learned = self._learn(self._bound, key, held, features, y)
@@ -297,7 +298,7 @@ class Mind:
             shape = table.shape
             sheet = self._sheets.pop(shape, None)
             if sheet is None:
-                sheet = Sheet(shape, table.dtype, _room(len(table)))
+                sheet = Sheet(shape, table.dtype, _room(len(table)), self._where)
             packed = sheet.filled(self._streams[0], number, table, mask)
             held = self._held(state)  # first: it decides by which program
             drawn = np.asarray(self._choose_packed(self._bound, packed, held))

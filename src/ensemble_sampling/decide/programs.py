@@ -1,5 +1,6 @@
 """The functions a bandit runs, compiled once for all agents of one structure."""
 
+import math
 from dataclasses import is_dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ def _compiled(rules: Layout, in_order: bool, states: Layout | None) -> Programs:
 
     def of(function: Any, learns: bool = False) -> Any:
         def run(bound: list[Array], about: Array, held: list[Array], *rest: Any) -> Any:
-            state = State(*states.unpacked(held))
+            state = State.of(states, held, states.unpacked(held))
             rule = rules.unpacked(bound)
             found = function(rule, about, state, *rest)
             return states.packed(_kept(rule, states, found)) if learns else found
@@ -172,9 +173,11 @@ def _judged(
     if by_values is None or word is None:
         chances = probabilities(rule, look, state, features, available)
         return chances, about(look, state.belief, features)
-    values = in_one_step(
-        lambda *given: about(look, *given), word.ravel()[0], state.belief, features
-    )
+
+    def valued(packed: Any, features: Array) -> Any:
+        return about(look, state.apart(packed).belief, features)
+
+    values = in_one_step(valued, word.ravel()[0], state.together, features)
     return _lifted(rule, by_values(state.belief, values, available), available), values
 
 
@@ -216,15 +219,15 @@ class Sheet:
     words of the key and what is available, in rows of their own, then the features, in `room` rows.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: Any, room: int):
+    def __init__(self, shape: tuple[int, int], dtype: Any, room: int, where: Any = None):
         rows, width = shape
         self.room, above = room, -(-(room + 2) // width)
-        self._whole = _aligned((above + room, width), np.dtype(dtype))
-        flat = self._whole.reshape(-1)
+        whole = _aligned((above + room, width), np.dtype(dtype))
+        flat, self._shown = whole.reshape(-1), _shown(whole, where)
         self._bits, self._free = flat.view(np.uint32), flat[2 : rows + 2]
-        self._table, self._mask = self._whole[above : above + rows], None
+        self._table, self._mask = whole[above : above + rows], None
 
-    def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> Any:
         """Whoever is given it is done with it before the next offer."""
         if mask is not self._mask:
             self._mask = None  # in case of an interrupt
@@ -233,12 +236,21 @@ class Sheet:
                 self._mask = mask
         self._table[:], bits = table, self._bits
         bits[0], bits[1] = stream, number
-        return self._whole
+        return self._shown
 
 
-def _aligned(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+def _shown(memory: np.ndarray, where: Any) -> Any:
+    """What a program on a processor of one's own (`inline.device`) is given of memory that is
+    filled in again and again: an array that lies there, which is found faster than NumPy's."""
+    if where is None:
+        return memory
+    array = jax.device_put(memory, where)
+    return array if np.shares_memory(np.asarray(array), memory) else memory
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Zeros that XLA reads where they lie: what does not begin at 64 bytes it copies first."""
-    size = shape[0] * shape[1] * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + size].view(dtype).reshape(shape)
@@ -257,18 +269,18 @@ class Slip:
     """One array (d + 4,) for `learn_packed`, to be filled in anew for every outcome: three words,
     the outcome and the features."""
 
-    def __init__(self, width: int, dtype: Any):
-        self._whole = np.zeros(width + 4, dtype)
+    def __init__(self, width: int, dtype: Any, where: Any = None):
+        self._whole = _aligned((width + 4,), np.dtype(dtype))
         self._bits, self._features = self._whole.view(np.uint32), self._whole[4:]
+        self._shown = _shown(self._whole, where)
 
-    def filled(
-        self, words: tuple[int, int, int], features: np.ndarray, outcome: float
-    ) -> np.ndarray:
-        """A copy: it may be read later than it is given, where the state is not there yet."""
-        whole, bits = self._whole, self._bits
+    def filled(self, words: tuple[int, int, int], features: np.ndarray, outcome: float) -> Any:
+        """Not to be filled in again before what was learned from it is there: where the state is
+        not there yet, it is read later than it is given."""
+        bits = self._bits
         bits[0], bits[1], bits[2] = words
-        whole[3], self._features[:] = outcome, features
-        return whole.copy()
+        self._whole[3], self._features[:] = outcome, features
+        return self._shown
 
 
 def learn_packed(rule: Rule, packed: Array, state: State) -> State:

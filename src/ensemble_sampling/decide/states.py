@@ -95,11 +95,20 @@ class State:
         self._held: tuple[Layout, list[Array]] | None = None
 
     @classmethod
-    def of(cls, layout: Layout, arrays: list[Array]) -> "State":
-        """What a compiled program returned."""
+    def of(cls, layout: Layout, arrays: list[Array], parts: _Parts | None = None) -> "State":
+        """What a compiled program returned, or is given."""
         state = cls.__new__(cls)
-        state._parts, state._held = None, (layout, arrays)
+        state._parts, state._held = parts, (layout, arrays)
         return state
+
+    @property
+    def together(self) -> Any:
+        """In as few arrays as it is in now, see `apart`."""
+        return self.parts if self._held is None else self._held[1]
+
+    def apart(self, arrays: Any) -> _Parts:
+        """What is in `together`, by the same names."""
+        return arrays if self._held is None else self._held[0].unpacked(arrays)
 
     def held(self, where: Any = None) -> tuple[Layout, list[Array]]:
         """As compiled programs take it, on the processor `where`."""
