@@ -735,6 +735,26 @@ def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
     assert scored[:, -1].std() < drawn[:, -1].std()
 
 
+class WholeNumbers(eqx.Module):
+    """Mean rewards 0, 1 and 2, as whole numbers."""
+
+    def init(self, key):
+        return jnp.arange(3)
+
+    def offer(self, key, world):
+        return es.Round(jnp.eye(3), world)
+
+    def outcome(self, key, world, action):
+        return world[action.index] + jax.random.normal(key)
+
+
+def test_mean_rewards_may_be_whole_numbers():
+    """Every action is as likely: 1 is lost on average."""
+    found = regrets(es.Uniform(), WholeNumbers(), 4, 6, expected=True)
+    np.testing.assert_allclose(found[:, -1], 1.0, rtol=1e-6)
+    assert set(np.unique(found[:, :-1])) <= {0.0, 1.0, 2.0}
+
+
 def test_of_the_last_period_alone_the_numbers_are_those_of_all_periods():
     agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
     for expected in (False, True):

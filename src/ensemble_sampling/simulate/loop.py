@@ -72,7 +72,7 @@ def realization(
             regret = branch(
                 t == periods - 1,
                 lambda: _average(means.max() - means, chances(state, offer)),
-                lambda: regret,
+                lambda: jnp.asarray(regret, float),  # mean rewards may be whole numbers
             )
         around = now if offer.world is None else offer.world
         outcome = environment.outcome(jax.random.fold_in(outcome_key, moment), around, action)
