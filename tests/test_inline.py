@@ -273,6 +273,23 @@ def test_an_empty_array_may_come_first_in_a_state():
     assert [d.index for d in chosen[:5]] == [d.index for d in chosen[5:]]
 
 
+class Keyed(es.Uniform):
+    """Its state is a key, of which JAX does not tell whether it is computed."""
+
+    def init(self, key):
+        return (key,)
+
+    def update(self, key, state, action, outcome):
+        return (jax.random.fold_in(state[0], 1),)
+
+
+@pytest.mark.parametrize("agent", [es.Uniform(), Keyed()])
+def test_a_state_may_have_no_numbers(agent):
+    bandit = es.Bandit(agent, normalise=False)
+    for _ in range(3):
+        assert bandit.learn(bandit.choose(np.ones((3, 2), np.float32)).id, 1.0)
+
+
 def test_two_threads_do_not_fill_in_the_same_sheet(monkeypatch):
     mind = es.Bandit(AGENT)._mind
     mind.settle(3)

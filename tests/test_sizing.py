@@ -227,6 +227,17 @@ def test_an_accelerator_compiles_for_few_numbers_of_arms(accelerator, arms, size
     assert padded_arms(arms) == size
 
 
+class LastIsBest(es.GaussianArms):
+    def init(self, key):
+        return super().init(key).at[-1].set(10.0)
+
+
+def test_worlds_of_ones_own_keep_their_arms(accelerator):
+    """Among more arms the last would be another, which is not on offer."""
+    learner, world = es.IndependentArms(ARMS, 1.0), LastIsBest(ARMS)
+    assert sizing._among_others(learner, world) == (learner, world)
+
+
 @pytest.mark.parametrize("crossing", [100, 120, 128, 135])
 def test_an_accelerator_measures_both_sides_of_the_crossing_by_one_program(accelerator, crossing):
     """Up to 128 members there is one, beyond them another."""

@@ -58,6 +58,11 @@ def _holds(ledger: Ledger, taught: Taught) -> bool:
     return first is None or first > taught.outcomes
 
 
+def _there(arrays: Sequence[Any]) -> bool:
+    """Whether they are computed; of keys nobody can tell."""
+    return all(getattr(array, "is_ready", bool)() for array in arrays)
+
+
 def _room(rows: int) -> int:
     """A power of two, so that few sizes are compiled."""
     return max(8, 1 << (rows - 1).bit_length())
@@ -256,7 +261,7 @@ class Mind:
             slip, self._slip = self._slip or Slip(len(features), self.dtype, self._where), None
             packed = slip.filled(words, features, outcome)
             learned = self._learn_packed(self._bound, packed, held)
-            self._slip = slip if learned[0].is_ready() else None  # or it may not be read yet
+            self._slip = slip if _there(learned) else None  # or it may not be read yet
         else:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
             learned = self._learn(self._bound, key, held, features, y)

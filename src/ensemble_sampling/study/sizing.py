@@ -152,10 +152,13 @@ def padded_arms(arms: int) -> int:
 def _among_others(
     learner: ConjugateLearner, environment: Environment
 ) -> tuple[ConjugateLearner, Environment]:
-    """The same problem, in programs that problems with other numbers of arms share."""
-    if not accelerated() or not isinstance(learner, IndependentArms):
+    """The same problem, in programs that problems with other numbers of arms share.
+
+    Not where a class of one's own may do something else with them.
+    """
+    if not accelerated() or type(learner) is not IndependentArms:
         return learner, environment
-    if not isinstance(environment, GaussianArms):
+    if type(environment) is not GaussianArms:
         return learner, environment
     size = padded_arms(environment.arms)
     return replace(learner, arms=size), FirstArms(replace(environment, arms=size), environment.arms)
