@@ -44,7 +44,7 @@ EXPLORE = 1000
 """Realizations that place the answer roughly, before all of them are spent near it."""
 
 ROUGHLY = tuple(2**power for power in range(1, 16))
-"""The sizes that are tried for it, up to the largest allowed."""
+"""The sizes that are tried for it, as far as is needed or comes with what is needed."""
 
 
 @dataclass(frozen=True)
