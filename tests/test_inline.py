@@ -69,7 +69,9 @@ def test_a_packed_decision_is_the_same(bandit, rows, room):
     filled, free = mind._filled(table, mask)
     assert len(free) == room
     sheet = programs.Sheet(table.shape, table.dtype, room)
-    sheet.filled(1, 2, table + 1, np.ones(rows, bool))  # of which nothing must be left
+    everything = np.ones(rows, bool)
+    everything.flags.writeable = False  # so that it need not be written twice
+    sheet.filled(1, 2, table + 1, everything)  # of which nothing must be left
     packed = sheet.filled(7, 8, table, mask)
     words = np.array([7, 8], np.uint32)
     alone = mind._choose(mind._bound, words, held, filled, free)
@@ -102,6 +104,13 @@ def test_what_may_not_have_been_read_is_not_written_to(bandit, ready):
         mind._apply(Decided(number, 0.0, 0, None, np.ones(3, np.float32), np.ones(4)), 1.0)
     numbers = [np.asarray(packed).view(np.uint32)[1] for packed in given]
     assert numbers == ([6, 6] if ready else [5, 6])  # the same memory, or not
+
+
+def test_an_agent_without_any_numbers_is_told_outcomes():
+    bandit = es.Bandit(es.Uniform(), normalise=False)
+    for count in (1, 2):
+        bandit.learn(bandit.choose(np.eye(3)).id, 5.0)
+        assert bandit.summary().outcomes == count
 
 
 def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():

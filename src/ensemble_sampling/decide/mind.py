@@ -256,7 +256,8 @@ class Mind:
             slip, self._slip = self._slip or Slip(len(features), self.dtype, self._where), None
             packed = slip.filled(words, features, outcome)
             learned = self._learn_packed(self._bound, packed, held)
-            self._slip = slip if learned[0].is_ready() else None  # or it may not be read yet
+            done = not learned or learned[0].is_ready()  # or it may not be read yet
+            self._slip = slip if done else None
         else:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
             learned = self._learn(self._bound, key, held, features, y)
