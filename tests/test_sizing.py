@@ -185,9 +185,9 @@ def accelerator(monkeypatch):
     monkeypatch.setattr(sizing, "accelerated", lambda: True)
 
 
-def runs_of(arms, realizations=60, **options):
+def runs_of(arms, realizations=60, checkpoint=None, **options):
     learner, world = es.IndependentArms(arms, 1.0), es.GaussianArms(arms)
-    return Runs(learner, world, 30, realizations, 0, None, False, **options)
+    return Runs(learner, world, 30, realizations, 0, checkpoint, False, **options)
 
 
 @pytest.mark.parametrize("realizations", [60, 20])
@@ -206,6 +206,14 @@ def test_sizes_side_by_side_have_the_numbers_of_each_alone(accelerator, monkeypa
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_that_had_few_realizations_are_given_all(accelerator, monkeypatch, tmp_path):
+    monkeypatch.setattr(sizing, "chunk_size", lambda *about: 50)
+    runs = runs_of(ARMS, checkpoint=tmp_path)
+    for wanted, found in ((20, 25), (60, 60)):  # few are what fills a call, all are all
+        runs.together([2, 3], wanted)
+        assert [len(runs.differences[m]) for m in (2, 3)] == [found] * 2
+
+
 def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
     runs = runs_of(ARMS)
     runs.together([5, 6], 60)
@@ -213,7 +221,9 @@ def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
     assert sorted(runs.differences) == [5, 6, 8, 9]
     runs.together([128, 129], 60)  # of two programs
     assert sorted(runs.differences) == [5, 6, 8, 9]
-    runs_of(ARMS, curves=True).together([2, 3], 60)
+    curves = runs_of(ARMS, curves=True)
+    curves.together([2, 3], 60)  # which has last periods only
+    assert not curves.differences
 
 
 def test_exploring_one_size_tries_all_of_its_program(accelerator, monkeypatch):
@@ -229,6 +239,8 @@ def test_exploring_one_size_tries_all_of_its_program(accelerator, monkeypatch):
     assert {*runs.results} == {"thompson", 5}
     runs.explore(256)
     assert {255, 256} <= {*runs.differences}
+    monkeypatch.setattr(runs, "_chunks", None)
+    assert runs.explore(16).realizations == 17  # known by now
 
 
 def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, tmp_path):
