@@ -454,6 +454,13 @@ def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):
     assert len(told) == 1  # others are not even read
 
 
+def test_a_figure_is_drawn_from_its_own_panels(claimed, tmp_path, monkeypatch):
+    save(claimed, tmp_path)
+    monkeypatch.setattr(report, "_draw", lambda figure, found, folder: [*found])
+    for figure in STUDY.figures:
+        assert report.draw(STUDY, tmp_path, figure) == [panel.name for panel in figure.panels]
+
+
 def test_a_folder_without_results_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no results; expected some of 1a\.json"):
         report.build(STUDY, tmp_path)
