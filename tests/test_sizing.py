@@ -212,6 +212,9 @@ def test_sizes_that_had_few_realizations_are_given_all(accelerator, monkeypatch,
     for wanted, found in ((20, 25), (60, 60)):  # few are what fills a call, all are all
         runs.together([2, 3], wanted)
         assert [len(runs.differences[m]) for m in (2, 3)] == [found] * 2
+    for sizes, wanted, found in (([4, 5, 6], 59, 60), ([7, 8], 2, 25)):  # never more, nor no call
+        runs.together(sizes, wanted)
+        assert [len(runs.differences[m]) for m in sizes] == [found] * len(sizes)
 
 
 def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
