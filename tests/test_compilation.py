@@ -100,3 +100,13 @@ def test_the_folder_is_ours_only_while_jax_uses_it(monkeypatch, used, kept, foun
         config = SimpleNamespace(**told)
         monkeypatch.setattr(compilation, "jax", SimpleNamespace(config=config))
         assert compilation.kept_in() == (found if on else None)
+
+
+def test_memory_is_taken_as_it_is_needed_unless_the_user_says_otherwise(monkeypatch):
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.setenv(name, "true")
+    compilation.wake()
+    assert os.environ[name] == "true"
+    monkeypatch.delenv(name)
+    compilation.wake()
+    assert os.environ[name] == "false"

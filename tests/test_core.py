@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.core import Facts, broken, fact, in_one_step, taken
+from ensemble_sampling.core import Facts, broken, fact, in_one_step, some_key, taken
 
 
 class Arms:
@@ -129,3 +129,9 @@ def test_what_is_done_in_one_step_is_a_branch_of_the_compiled_program(word, mapp
     compiled = jax.jit(step).lower(word, x).compile()
     assert " conditional(" in (compiled.as_text() or "")
     np.testing.assert_allclose(compiled(word, x), np.sin(3.0) + 1, rtol=1e-6)
+
+
+def test_some_key_is_like_any_other_and_computed_by_none():
+    key, real = some_key(), jax.random.key(0)
+    assert isinstance(key, jax.ShapeDtypeStruct)
+    assert (key.shape, key.dtype) == (real.shape, real.dtype)

@@ -69,8 +69,12 @@ def test_a_packed_decision_is_the_same(bandit, rows, room):
     filled, free = mind._filled(table, mask)
     assert len(free) == room
     sheet = programs.Sheet(table.shape, table.dtype, room)
-    sheet.filled(1, 2, table + 1, np.ones(rows, bool))  # of which nothing must be left
+    everything = np.ones(rows, bool)
+    everything.flags.writeable = False  # so that it need not be written twice
+    sheet.filled(1, 2, table + 1, everything)  # of which nothing must be left
     packed = sheet.filled(7, 8, table, mask)
+    fresh = programs.Sheet(table.shape, table.dtype, room).filled(7, 8, table, mask)
+    np.testing.assert_array_equal(packed.view(np.uint32), fresh.view(np.uint32))
     words = np.array([7, 8], np.uint32)
     alone = mind._choose(mind._bound, words, held, filled, free)
     np.testing.assert_array_equal(mind._choose_packed(mind._bound, packed, held), alone)
@@ -104,6 +108,13 @@ def test_what_may_not_have_been_read_is_not_written_to(bandit, ready):
     assert numbers == ([6, 6] if ready else [5, 6])  # the same memory, or not
 
 
+def test_an_agent_without_any_numbers_is_told_outcomes():
+    bandit = es.Bandit(es.Uniform(), normalise=False)
+    for count in (1, 2):
+        bandit.learn(bandit.choose(np.eye(3)).id, 5.0)
+        assert bandit.summary().outcomes == count
+
+
 def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():
     where = inline.device()
     if where is None:
@@ -117,6 +128,7 @@ def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():
         np.testing.assert_array_equal(jax.jit(lambda x: x[-8:-3])(shown), factor * table)
     slip = programs.Slip(3, np.float32, where)
     one = slip.filled((1, 2, 3), table[0], 0.5)
+    assert isinstance(one, jax.Array)
     assert slip.filled((1, 2, 4), table[0], 0.25) is one
     np.testing.assert_array_equal(one[3:], [0.25, 1, 1, 1])
 
@@ -125,6 +137,10 @@ def test_memory_that_cannot_be_shared_is_given_as_it_is():
     odd = np.zeros(101, np.uint8)[1:].view(np.float32)  # JAX would copy what is not aligned
     for where in (None, inline.device()):
         assert programs._shown(odd, where) is odd
+    begin = {
+        programs._aligned((size,), np.dtype("float32")).ctypes.data % 64 for size in range(1, 99)
+    }
+    assert begin == {0}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -450,6 +450,15 @@ def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):
     assert sorted(found) == sorted({*PANELS} - {"2a"})
     assert len(told) == 1
     assert "2a.json is damaged" in told[0]
+    assert [*report.load(STUDY, tmp_path, told.append, ["1b", "1a"])] == ["1b", "1a"]
+    assert len(told) == 1  # others are not even read
+
+
+def test_a_figure_is_drawn_from_its_own_panels(claimed, tmp_path, monkeypatch):
+    save(claimed, tmp_path)
+    monkeypatch.setattr(report, "_draw", lambda figure, found, folder: [*found])
+    for figure in STUDY.figures:
+        assert report.draw(STUDY, tmp_path, figure) == [panel.name for panel in figure.panels]
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

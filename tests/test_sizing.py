@@ -13,6 +13,7 @@ from ensemble_sampling.study.sizing import (
     FirstArms,
     FirstMembers,
     Runs,
+    _explore,
     _Line,
     _locate,
     _padded,
@@ -100,6 +101,39 @@ def test_the_band_of_the_line_is_that_of_least_squares_on_common_worlds():
     assert float(line.at(3, 1.0)[0] - line.at(3)[0]) == pytest.approx(between, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("crossing", "stderr", "found"),
+    [
+        (48, 0.004, (48, 0.2)),  # 3 x 0.002 of 0.03
+        (48, 1.0, (48, 0.4)),
+        (48, 0.0, (48, 0.1)),
+        (2, 0.004, (1.5, 0.5)),  # the first that is tried suffices
+        (300, 0.004, (256, 0.1)),  # none does
+    ],
+)
+def test_exploring_finds_the_crossing_and_how_far_either_side_to_measure(crossing, stderr, found):
+    """Exact for 0.03 crossing / M, which falls by 0.03 per unit of log(M) there; of the four times
+    as many realizations that are to come, standard errors are half as large."""
+
+    class Known:
+        realizations = 4000
+
+        def explore(self, members):
+            return Evaluation(members, 0.03 * crossing / members, stderr, 1000)
+
+    assert _explore(Known(), 0.03, 256) == pytest.approx(found)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_size_that_was_measured_to_be_too_small_is_out():
+    """However wide the band of the line is there; but the answer is always in its own range."""
+    runs = Synthetic(lambda m: 0.18 / m, 0.6, 1000, 0)
+    search = lambda: _locate(runs, 0.03, 64)  # noqa: E731  # pyright: ignore[reportArgumentType]
+    assert search() == (9, 1, 64)
+    for members, low in ((3, 4), (20, 9)):
+        runs.differences[members] = np.array([0.99, 1.01])
+        assert search() == (9, low, 64)
+
+
 def test_all_realizations_are_spent_near_the_answer_only():
     spent = [
         runs.spent / runs.realizations
@@ -151,9 +185,9 @@ def accelerator(monkeypatch):
     monkeypatch.setattr(sizing, "accelerated", lambda: True)
 
 
-def runs_of(arms, realizations=60, **options):
+def runs_of(arms, realizations=60, checkpoint=None, **options):
     learner, world = es.IndependentArms(arms, 1.0), es.GaussianArms(arms)
-    return Runs(learner, world, 30, realizations, 0, None, False, **options)
+    return Runs(learner, world, 30, realizations, 0, checkpoint, False, **options)
 
 
 @pytest.mark.parametrize("realizations", [60, 20])
@@ -172,6 +206,17 @@ def test_sizes_side_by_side_have_the_numbers_of_each_alone(accelerator, monkeypa
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_that_had_few_realizations_are_given_all(accelerator, monkeypatch, tmp_path):
+    monkeypatch.setattr(sizing, "chunk_size", lambda *about: 50)
+    runs = runs_of(ARMS, checkpoint=tmp_path)
+    for wanted, found in ((20, 25), (60, 60)):  # few are what fills a call, all are all
+        runs.together([2, 3], wanted)
+        assert [len(runs.differences[m]) for m in (2, 3)] == [found] * 2
+    for sizes, wanted, found in (([4, 5, 6], 59, 60), ([7, 8], 2, 25)):  # never more, nor no call
+        runs.together(sizes, wanted)
+        assert [len(runs.differences[m]) for m in sizes] == [found] * len(sizes)
+
+
 def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
     runs = runs_of(ARMS)
     runs.together([5, 6], 60)
@@ -179,16 +224,26 @@ def test_a_size_alone_is_simulated_with_the_one_below_it(accelerator):
     assert sorted(runs.differences) == [5, 6, 8, 9]
     runs.together([128, 129], 60)  # of two programs
     assert sorted(runs.differences) == [5, 6, 8, 9]
-    runs_of(ARMS, curves=True).together([2, 3], 60)
+    curves = runs_of(ARMS, curves=True)
+    curves.together([2, 3], 60)  # which has last periods only
+    assert not curves.differences
 
 
-def test_exploring_one_size_tries_all_of_its_program(accelerator):
+def test_exploring_one_size_tries_all_of_its_program(accelerator, monkeypatch):
+    monkeypatch.setattr(sizing, "EXPLORE", 20)
+    monkeypatch.setattr(sizing, "chunk_size", lambda *about: 60)
     runs = runs_of(ARMS)
-    assert runs.explore(8).members == 8
-    assert sorted(runs.differences) == [2, 4, 8, 16, 32, 64, 128]
-    assert runs.explore(5).members == 5  # none that is tried by itself: alone
+    assert runs.explore(5).members == 5
+    assert [*runs.differences] == [5]  # none that is tried by itself: alone
+    found = runs.explore(8)
+    assert sorted(runs.differences) == [2, 4, 5, 8, 16, 32, 64, 128]
+    # 7 x 20 are roughly two calls of 60 lanes, 17 of each size: they do, and none is tried again.
+    assert (found.members, found.realizations) == (8, 17)
+    assert {*runs.results} == {"thompson", 5}
     runs.explore(256)
     assert {255, 256} <= {*runs.differences}
+    monkeypatch.setattr(runs, "_chunks", None)
+    assert runs.explore(16).realizations == 17  # known by now
 
 
 def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, tmp_path):
