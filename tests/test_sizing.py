@@ -252,27 +252,18 @@ def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, t
     monkeypatch.setattr(
         remembered, "program", lambda *given: (made.append(given), compiled(*given))[1]
     )
+    told = []
+
+    def search(arms, **options):
+        learner, world = es.IndependentArms(arms, 1.0), es.GaussianArms(arms)
+        folder = tmp_path / str(arms)
+        return smallest_ensemble(learner, world, 50, 200, 0.4, checkpoint=folder, **options)
+
     for arms in (4, 7, 30):
-        found = smallest_ensemble(
-            es.IndependentArms(arms, 1.0),
-            es.GaussianArms(arms),
-            50,
-            200,
-            0.4,
-            checkpoint=tmp_path / str(arms),
-        )
+        found = search(arms)
         assert found.low <= found.members <= found.high
     assert len(made) == 2
-    told = []
-    again = smallest_ensemble(
-        es.IndependentArms(30, 1.0),
-        es.GaussianArms(30),
-        50,
-        200,
-        0.4,
-        checkpoint=tmp_path / "30",
-        progress=lambda done, total: told.append((done, total)),
-    )
+    again = search(30, progress=lambda done, total: told.append((done, total)))
     assert all(done == total for done, total in told)  # nothing is simulated a second time
     assert (again.members, again.evaluated) == (found.members, found.evaluated)
 

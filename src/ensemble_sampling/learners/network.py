@@ -12,7 +12,7 @@ from jax import Array
 from jax.lax import optimization_barrier as barrier
 
 from .. import checks
-from ..core import Action, Key, Noise
+from ..core import Action, Key, Noise, some_key
 from ..networks import Readout, true_gradient
 from ..rewards import Reward, checked
 from . import modules
@@ -174,8 +174,7 @@ class Network(eqx.Module):
     def _index_shape(self) -> tuple[int, ...]:
         if self.indices is None:
             return ()
-        key = jax.random.key(0)
-        return eqx.filter_eval_shape(lambda: self.make(key).index(key)).shape
+        return eqx.filter_eval_shape(lambda key: self.make(key).index(key), some_key()).shape
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what cannot be learned: another shape, or what the loss has no likelihood for."""

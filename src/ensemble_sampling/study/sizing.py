@@ -22,15 +22,7 @@ from ..environments import GaussianArms
 from ..learners.arms import IndependentArms
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..simulate import (
-    Progress,
-    Result,
-    chunk_size,
-    footprint,
-    mean_and_error,
-    memory,
-    simulate,
-)
+from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 from ..simulate.checkpoint import as_folder
 from ..simulate.engines import Engine, Local, as_engine
 from ..simulate.execution import check_parts
