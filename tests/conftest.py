@@ -46,6 +46,8 @@ SLOW = (
     "test_paper_1a.py",
     "test_persistent.py",
     "test_planning.py",
+    "test_postgres_faults.py::test_a_ledger_goes_on_whenever_its_connection_is_lost[False",
+    "test_postgres_faults.py::test_a_ledger_is_created",
     "test_random_features.py",
     "test_rewards.py::test_a_click_network",
     "test_scales.py",
@@ -89,6 +91,7 @@ VARIATIONS = (
     "randomised priors",
     "symmetric ensemble",
     "upper confidence bounds of an ensemble",
+    "widening",
     "coordinates",
 )
 

@@ -104,12 +104,12 @@ def decisions(running: Running) -> int:
 
 
 def outcome(running: Running, event: str, slot: str = "") -> Any:
-    log = running.engine.log(0, decisions(running))
+    log = running.engine.page(0, decisions(running))[0]
     return dict(zip(log["id"], log["outcome"], strict=True))[running.made[event, slot].id]
 
 
 def send(
     running: Running, method: str, path: str, key: str | None = None, **more: Any
 ) -> requests.Response:
-    headers = {"Ocp-Apim-Subscription-Key": key or running.key}
+    headers = {"Ocp-Apim-Subscription-Key": key or running.key, **more.pop("headers", {})}
     return requests.request(method, f"{running.url}/{path}", headers=headers, timeout=30, **more)

@@ -31,8 +31,13 @@ def thetas(learner: Any, belief: Any) -> np.ndarray:
     Members are kept as distances to the mean they share, in units of the noise.
     """
     shared, members = belief
-    away = np.asarray(members, np.float64) if isinstance(shared, Evidence) else exact(members)
-    return exact(shared.mean) + told_noise(learner) * away
+    return exact(shared.mean) + told_noise(learner) * away(shared, members)
+
+
+def away(shared: Any, members: Any) -> np.ndarray:
+    """How far members of a linear belief are from the mean they share, in units of the noise."""
+    arms = isinstance(shared, Evidence)
+    return np.asarray(members.away, np.float64) if arms else exact(members.away)
 
 
 def told_noise(learner: Any) -> float:
@@ -138,9 +143,9 @@ def learned_scale(x, y, arms, prior, weights=None, forgetting=1.0) -> Scale:
         center, noise_std, count = 0.0, 1.0, forgetting * share.sum()
         if share.sum() > 0:
             center = np.average(y[: t + 1], weights=share)
-            spread = np.average((y[: t + 1] - center) ** 2, weights=share)
+            square = forgetting * (share * (y[: t + 1] - center) ** 2).sum()
             if _varies(y, weights, t + 1):
-                noise_std = np.sqrt((error + 2 * spread) / (count + 2))
+                noise_std = np.sqrt((error + 2 * square / max(count - 1, 1)) / (count + 1))
         now = Scale(center, noise_std, evidence)
     return now
 

@@ -26,3 +26,23 @@ def postgres():
 def new_place(name=None):
     """The URL of a ledger that is not there yet."""
     return f"{postgres().get_uri()}#{name or uuid.uuid4().hex[:12]}"
+
+
+def admin(statement, *values):
+    import psycopg
+
+    with psycopg.connect(postgres().get_uri(), autocommit=True) as connection:
+        found = connection.execute(statement, values or None)
+        return found.fetchall() if found.description else None
+
+
+def schema(place):
+    return f"bandit_{place.split('#')[1]}"
+
+
+def lose(place):
+    """End all connections of a ledger, as a server that restarts does."""
+    admin(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s",
+        f"ensemble-sampling {schema(place)}",
+    )

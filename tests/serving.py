@@ -10,7 +10,7 @@ import httpx
 import uvicorn
 
 from ensemble_sampling.serve.app import build
-from ensemble_sampling.serve.run import Patient, Server, bind
+from ensemble_sampling.serve.run import KEEP_ALIVE, Patient, Server, bind
 from ensemble_sampling.serve.service import Service
 
 
@@ -20,7 +20,13 @@ def running(place, http=Patient, **options):
     service = Service(place, **options)
     listening = bind("127.0.0.1", 0)
     config = uvicorn.Config(
-        build(service), http=http, ws="none", lifespan="on", log_config=None, server_header=False
+        build(service),
+        http=http,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
     )
     server = Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))

@@ -43,9 +43,9 @@ def test_ties_are_broken_among_the_best_that_are_available():
     assert abs(have[2] - 5000) < 5 * np.sqrt(2500)
 
 
-def belief(pulls, means):
+def belief(pulls, means, noise_std=None):
     """What independent arms know: how often each was pulled, and its mean."""
-    start, member = es.IndependentArms(len(means)).center(jax.random.key(0))
+    start, member = es.IndependentArms(len(means), noise_std=noise_std).center(jax.random.key(0))
     shared = start._replace(
         pulls=start.pulls._replace(value=jnp.asarray(pulls, float)),
         mean=start.mean._replace(value=jnp.asarray(means, float)),
@@ -119,9 +119,10 @@ def test_annealing_counts_observations():
 
 
 def test_an_ensembles_probabilities_are_its_members_votes():
-    agent = es.EnsembleSampling(es.IndependentArms(3), 4)
+    agent = es.EnsembleSampling(es.IndependentArms(3, noise_std=1.0), 4)
     votes = jnp.asarray([[3.0, 1, 1], [0, 2, 2], [5, 5, 5], [0, 0, 1]])
-    state = (agent.init(jax.random.key(0))[0], votes)
+    shared, members = agent.init(jax.random.key(0))
+    state = (shared, members._replace(away=votes))
     p = agent.probabilities(state, jnp.eye(3))
     np.testing.assert_allclose(p, np.array([1 + 1 / 3, 1 / 2 + 1 / 3, 1 / 2 + 1 / 3 + 1]) / 4)
     masked = agent.probabilities(state, jnp.eye(3), jnp.asarray([False, True, True]))
@@ -131,8 +132,9 @@ def test_an_ensembles_probabilities_are_its_members_votes():
 def test_exact_probabilities_of_two_normal_arms():
     """P(arm 1 wins) is the normal distribution function of the difference over its width; a
     share of n draws has a standard deviation of at most 0.5 / sqrt(n)."""
-    agent = es.ThompsonSampling(es.Exact(es.IndependentArms(2)), draws=20_000)
-    state = belief([4.0, 1.0], [0.5, 0.0])  # variances 1/4 and 1
+    arms = es.IndependentArms(2, noise_std=1.0)
+    agent = es.ThompsonSampling(es.Exact(arms), draws=20_000)
+    state = belief([4.0, 1.0], [0.5, 0.0], 1.0)  # variances 1/4 and 1
     p = float(agent.probabilities(state, jnp.eye(2))[0])
     want = float(jax.scipy.stats.norm.cdf(0.5 / np.sqrt(1.25)))
     assert abs(p - want) < 5 * 0.5 / np.sqrt(20_000)
@@ -182,11 +184,12 @@ class Step(eqx.Module):
     ids=["function", "lambda", "partial", "module"],
 )
 def test_epsilon_follows_anybodys_schedule(schedule, label, shares):
-    agent = es.EpsilonGreedy(es.IndependentArms(2), schedule)
+    agent = es.EpsilonGreedy(es.IndependentArms(2, noise_std=1.0), schedule)
     assert agent.label == label
     posterior, _ = agent.init(jax.random.key(0))
     probabilities = jax.jit(lambda agent, state: agent.probabilities(state, jnp.eye(2)))
-    posterior = (posterior[0], jnp.asarray([1.0, 0.0]))  # the first arm is better
+    better = posterior[1]._replace(away=jnp.asarray([1.0, 0.0]))  # the first arm
+    posterior = (posterior[0], better)
     for t, epsilon in zip((0, 3, 15), shares, strict=True):
         p = probabilities(agent, (posterior, jnp.int32(t)))
         np.testing.assert_allclose(p, [1 - epsilon / 2, epsilon / 2], rtol=1e-5, atol=1e-7)

@@ -27,6 +27,8 @@ TS = es.ThompsonSampling(es.Exact(LEARNER))
 NAN, INF, KEY = float("nan"), float("inf"), jax.random.key(0)
 MASKED = np.ma.masked_array([1.0, 2.0], mask=[False, True])
 V, T = ValueError, TypeError
+LOOP = [1.0]
+LOOP.append(LOOP)
 
 
 def network(**settings):
@@ -56,6 +58,22 @@ CONFIGURATIONS = [
     (lambda: es.LogisticBandit(3, 1.5), T, "arms must be a whole number, got 1.5"),
     (lambda: es.Ensemble(LEARNER, 0), V, "members must be at least 1, got 0"),
     (lambda: es.EnsembleSampling(LEARNER, -1), V, "members must be at least 1, got -1"),
+    (lambda: es.EnsembleSampling(LEARNER, 10**400), V, "members must be less than 2147483648"),
+    (lambda: es.EnsembleSampling(LEARNER, 2**62), V, "members must be less than 2147483648"),
+    (lambda: es.EnsembleSampling(LEARNER, -(10**5000)), V, "members must be at least 1, got a"),
+    (lambda: es.Linear(10**5000), V, "dim must be less than 2147483648"),
+    (lambda: es.IndependentArms(10**400), V, "arms must be less than 2147483648"),
+    (lambda: es.Linear(2, 10**5000), V, "noise_std must be a single real number, and finite"),
+    (lambda: es.Linear(2, 10**20), V, "noise_std must be between 1e-12 and 1e"),
+    (lambda: es.Linear(2, prior_mean=10**400), V, "prior_mean must be a single real number, and"),
+    (lambda: es.Linear(2, prior_mean=[10**400, 0]), V, "prior_mean must be an array of real"),
+    (lambda: es.Linear(2, [[1.0], [1.0, 2.0]]), T, "noise_std must be a single real number"),
+    (lambda: es.simulate(TS, ENV, 10**400, 2), V, "periods must be less than 2147483648"),
+    (lambda: es.simulate(TS, ENV, 2, 10**400), V, "realizations must be less than 2147483648"),
+    (lambda: es.simulate(TS, ENV, 2, 2, chunk=10**400), V, "chunk must be less than 9223372036854"),
+    (lambda: es.sweep(TS, ENV, np.array(1.0), 2, 2), T, "settings must be a dictionary of lists"),
+    (lambda: es.sweep(TS, ENV, {"x": np.array(1.0)}, 2, 2), T, "settings must list the values"),
+    (lambda: describe(LOOP), V, "a list that contains itself"),
     (lambda: es.EnsembleSampling(LEARNER, 1.0), T, "members must be a whole number"),
     (lambda: es.EnsembleSampling(LEARNER, "30"), T, "members must be a whole number, got '30'"),
     (lambda: es.ThompsonSampling(es.Exact(LEARNER), 0), V, "draws must be at least 1"),

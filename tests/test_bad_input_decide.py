@@ -6,6 +6,7 @@ Every row is a call, the error it must raise, and a word of its message; add you
 # Wrong on purpose:
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
+import os
 from datetime import timedelta
 
 import numpy as np
@@ -13,8 +14,15 @@ import pandas as pd
 import pytest
 
 import ensemble_sampling as es
+from ensemble_sampling.decide.ledger import Ledger
 
 NAN, INF = float("nan"), float("inf")
+HALF = os.fsdecode(b"order-\xff")  # text that is none
+HUGE = 10**5000  # which Python refuses to write
+LOOP = {"kind": "tea"}
+LOOP["self"] = LOOP
+FOREIGN = {"a": [1.0, 2.0], "b": [0.0, 1.0], "outcome": [1.0, 0.0]}
+TWICE = pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", "a", "outcome"])
 ROWS = [[1.0, 0.0], [0.0, 1.0]]
 NAMED = {"tea": [1.0, 0.0], "coffee": [0.0, 1.0]}
 MASKED = np.ma.array([[1.0, 2.0]], mask=[[False, True]], dtype=np.float32)
@@ -81,6 +89,8 @@ CALLS = [
     (choose("linear", {("a", "b"): [1.0, 2.0]}), TypeError, "name must be text or a number"),
     (choose("linear", {NAN: [1.0, 2.0]}), ValueError, "name must be finite"),
     (choose("linear", {None: [1.0, 2.0]}), TypeError, "name must be text"),
+    (choose("linear", {HUGE: [1.0, 2.0]}), ValueError, "at most 1000 bits"),
+    (choose("linear", [[1.0, HUGE]]), ValueError, "below 1e"),
     (choose("linear", pd.DataFrame(ROWS, index=["a", "a"])), ValueError, "'a' occurs twice"),
     (choose("linear", pd.DataFrame({"x": ["a"], "y": [1.0]})), TypeError, "Hasher"),
     (choose("linear", pd.Series([1.0, 2.0])), ValueError, "one row per action"),
@@ -108,6 +118,8 @@ CALLS = [
     (choose("linear", ROWS, available="01"), TypeError, "names of those on offer"),
     (choose("linear", ROWS, available=1), TypeError, "true or false"),
     (choose("linear", ROWS, available=[True]), ValueError, "shape"),
+    (choose("linear", ROWS, available=np.array(True)), TypeError, "array(True)"),
+    (choose("linear", NAMED, available=np.array("tea")), TypeError, "names of those on offer"),
     (choose("linear", ROWS, available=[1, 0]), TypeError, "true or false"),
     (choose("linear", ROWS, available=[1.0, 0.0]), TypeError, "true or false"),
     (choose("linear", ROWS, available=[False, False]), ValueError, "at least one"),
@@ -133,6 +145,11 @@ CALLS = [
     (choose("words", [{"price": 1e15}]), ValueError, "below 1e"),
     (choose("words", [{"when": object()}]), TypeError, "action.when must be text"),
     (choose("words", ["tea", "tea"]), ValueError, "occurs twice"),
+    (choose("words", [LOOP]), ValueError, "action contains itself"),
+    (choose("words", ["tea"], context=LOOP), ValueError, "context contains itself"),
+    (choose("words", [{"price": HUGE}]), ValueError, "got a whole number of 16610 bits"),
+    (choose("words", [{"kind": HALF}]), ValueError, "UTF-8"),
+    (choose("words", [{HALF: "tea"}]), ValueError, "UTF-8"),
     (choose("words", ["tea"], context=object()), TypeError, "context must be text"),
     (choose("words", ["tea"], context={"at": b"x"}), TypeError, "context.at must be text"),
     # several at once
@@ -140,6 +157,8 @@ CALLS = [
     (("linear", lambda b: b.choose_many("ab")), TypeError, "must be a list"),
     (("linear", lambda b: b.choose_many(NAMED)), TypeError, "one entry per decision"),
     (("linear", lambda b: b.choose_many(3)), TypeError, "must be a list"),
+    (("linear", lambda b: b.choose_many(np.array(1.0))), TypeError, "must be a list"),
+    (("linear", lambda b: b.choose_many([ROWS], available=np.array(True))), TypeError, "a list"),
     (("linear", lambda b: b.choose_many(np.eye(2))), ValueError, "one row per action"),
     (("linear", lambda b: b.choose_many([ROWS, None])), ValueError, "give the features"),
     (("linear", lambda b: b.choose_many([ROWS, np.eye(3)])), ValueError, "got 3"),
@@ -150,6 +169,8 @@ CALLS = [
     (learn("linear", NAN), ValueError, "outcome must be finite"),
     (learn("linear", -INF), ValueError, "outcome must be finite"),
     (learn("linear", 1e15), ValueError, "below 1e"),
+    (learn("linear", 10**20), ValueError, "below 1e"),
+    (learn("linear", HUGE), ValueError, "finite, got a whole number of 16610 bits"),
     (learn("linear", "1"), TypeError, "number"),
     (learn("linear", None), TypeError, "number"),
     (learn("linear", 1j), TypeError, "number"),
@@ -185,11 +206,31 @@ CALLS = [
     (("linear", lambda b: b.learn_many({DECIDED["linear"].id: 1.0})), TypeError, "must be a list"),
     (("linear", lambda b: b.learn_many([DECIDED["linear"].id])), TypeError, "pairs"),
     (("linear", lambda b: b.learn_many([(DECIDED["linear"].id,)])), TypeError, "pairs"),
+    (("linear", lambda b: b.learn_many(np.array(1.0))), TypeError, "must be a list"),
+    # amounts and what they are known by
+    (("linear", lambda b: b.add(DECIDED["linear"].id, 1.0, ref=HALF)), ValueError, "UTF-8"),
+    (("linear", lambda b: b.add(DECIDED["linear"].id, 1.0, ref="a\0b")), ValueError, "NUL"),
+    (("linear", lambda b: b.add(DECIDED["linear"].id, 1.0, ref="")), TypeError, "ref must be text"),
+    (("linear", lambda b: b.add(DECIDED["linear"].id, 1.0, ref=7)), TypeError, "ref must be text"),
+    (("linear", lambda b: b.add(DECIDED["linear"].id, HUGE)), ValueError, "finite"),
+    # shadows
+    (("linear", lambda b: b.shadow(HALF, LINEAR)), ValueError, "UTF-8"),
+    (("linear", lambda b: b.shadow("", LINEAR)), TypeError, "a shadow's name must be text"),
+    # decisions made elsewhere
+    (("linear", lambda b: b.learn_from(FOREIGN, features=["a", "a"])), ValueError, "'a' occurs"),
+    (("linear", lambda b: b.learn_from(FOREIGN, context=["b", "b"])), ValueError, "'b' occurs"),
+    (("linear", lambda b: b.learn_from(TWICE, features=["a"])), ValueError, "which one is meant"),
+    (
+        ("arms", lambda b: b.learn_from({**FOREIGN, "name": ["tea", HUGE]}, action="name")),
+        ValueError,
+        "at most 1000 bits",
+    ),
     # outcomes that never came
     (("linear", lambda b: b.expire(-1, 0.0)), ValueError, "older_than"),
     (("linear", lambda b: b.expire(NAN, 0.0)), ValueError, "older_than"),
     (("linear", lambda b: b.expire("1h", 0.0)), TypeError, "older_than"),
     (("linear", lambda b: b.expire(True, 0.0)), TypeError, "older_than"),
+    (("linear", lambda b: b.expire(HUGE, 0.0)), ValueError, "older_than"),
     (("linear", lambda b: b.expire(None, 0.0)), TypeError, "older_than"),
     (("linear", lambda b: b.expire(timedelta(-1), 0.0)), ValueError, "older_than"),
     (("linear", lambda b: b.expire(1e6, NAN)), ValueError, "finite"),
@@ -197,7 +238,7 @@ CALLS = [
     (("linear", lambda b: b.expire(1e6, [1.0, 2.0])), ValueError, "shape"),
     # the rest
     (("linear", lambda b: b.backup(3)), TypeError, "path"),
-    (("linear", lambda b: b.backup("")), TypeError, "path"),
+    (("linear", lambda b: b.backup("")), ValueError, "path"),
 ]
 
 
@@ -225,6 +266,7 @@ BEGINNINGS = [
     # settings
     (lambda _: es.Bandit(LINEAR, -1), ValueError, "seed"),
     (lambda _: es.Bandit(LINEAR, 2**32), ValueError, "seed"),
+    (lambda _: es.Bandit(LINEAR, HUGE), ValueError, "seed must be less than 4294967296, got a"),
     (lambda _: es.Bandit(LINEAR, 1.0), TypeError, "seed"),
     (lambda _: es.Bandit(LINEAR, True), TypeError, "seed"),
     (lambda _: es.Bandit(LINEAR, 0, False), TypeError, "positional"),
@@ -238,6 +280,10 @@ BEGINNINGS = [
     (lambda _: es.Bandit(ARMS, actions=["a"]), ValueError, "2 actions, but 1 are named"),
     (lambda _: es.Bandit(ARMS, actions="ab"), TypeError, "must be a list"),
     (lambda _: es.Bandit(ARMS, actions=2), TypeError, "must be a list"),
+    (lambda _: es.Bandit(ARMS, actions=np.array("ab")), TypeError, "must be a list"),
+    (lambda _: es.Bandit(actions=[HUGE, 1]), ValueError, "at most 1000 bits"),
+    (lambda _: es.Bandit().choose([LOOP, {}]), ValueError, "contains itself"),
+    (lambda _: es.Bandit().choose(ROWS, context=LOOP), ValueError, "contains itself"),
     (lambda _: es.Bandit(ARMS, actions={"a", "b"}), TypeError, "a set has no order"),
     (lambda _: es.Bandit(ARMS, actions=frozenset("ab")), TypeError, "a set has no order"),
     (lambda _: es.Bandit(ARMS, actions={"a": 1, "b": 2}), TypeError, "must be a list"),
@@ -248,7 +294,7 @@ BEGINNINGS = [
     (lambda _: es.Bandit(ARMS, actions=[0.0, NAN]), ValueError, "finite"),
     (lambda _: es.Bandit(ARMS, actions=[b"a", b"b"]), TypeError, "text or a number"),
     # folders
-    (lambda _: es.Bandit.open("", LINEAR), TypeError, "path of a folder"),
+    (lambda _: es.Bandit.open("", LINEAR), ValueError, "path of a folder"),
     (lambda _: es.Bandit.open(None, LINEAR), TypeError, "path of a folder"),
     (lambda _: es.Bandit.open(3, LINEAR), TypeError, "path of a folder"),
     (lambda _: es.Bandit.open(b"shop", LINEAR), TypeError, "path of a folder"),
@@ -290,3 +336,36 @@ def test_what_cannot_be_begun_is_refused_and_leaves_no_trace(begin, error, word,
         begin(tmp_path)
     assert word in str(raised.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_what_cannot_be_written_is_refused_when_it_is_given_and_not_when_something_is_read(
+    where, tmp_path
+):
+    bandit = es.Bandit(LINEAR) if where == "memory" else es.Bandit.open(tmp_path, LINEAR)
+    with bandit:
+        id = bandit.choose(NAMED).id
+        for refused in (
+            lambda: bandit.add(id, 1.0, ref=HALF),
+            lambda: bandit.shadow(HALF, LINEAR),
+            lambda: bandit.choose({HUGE: [1.0, 0.0]}),
+        ):
+            with pytest.raises(ValueError, match=r"UTF-8|bits"):
+                refused()
+            bandit.choose(NAMED)
+        assert bandit.add(id, 1.0, ref="order-ÿ")
+        assert bandit.log()["outcome"] == [1.0, None, None, None]
+
+
+def test_a_row_that_cannot_be_written_is_refused_by_a_ledger_in_memory_too():
+    """Whoever forgets to check: nothing of it is left."""
+    ledger = Ledger(None)
+    with pytest.raises(UnicodeEncodeError):
+        ledger.add_shadow(HALF, {})
+    assert list(ledger.shadows()) == []
+    ledger.add_shadow("fine", {})
+    assert [name for _, name, *_ in ledger.shadows()] == ["fine"]
+
+
+def test_where_nothing_was_decided_nothing_expires():
+    assert es.Bandit().expire(0.0, 0.0) == 0

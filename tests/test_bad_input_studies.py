@@ -39,12 +39,13 @@ def run(agent=AGENT, world=WORLD, periods=5, realizations=2, **options):
     return lambda: es.simulate(agent, world, periods, realizations, **options)
 
 
-def size(learner=ARMS, world=WORLD, periods=10, realizations=10, tolerance=0.1, **options):
-    return lambda: es.smallest_ensemble(learner, world, periods, realizations, tolerance, **options)
+def size(learner=ARMS, world=WORLD, periods=10, **options):
+    options = {"tolerance": 0.1, "realizations": 10, **options}
+    return lambda: es.smallest_ensemble(learner, world, periods, **options)
 
 
-def plan(learner=ARMS, world=WORLD, periods=10, tolerance=0.1, **options):
-    return lambda: es.plan(learner, world, periods, tolerance, **options)
+def plan(learner=ARMS, world=WORLD, periods=10, **options):
+    return lambda: es.plan(learner, world, periods, **{"tolerance": 0.1, **options})
 
 
 def path(ensemble=AGENT.posterior, world=WORLD, periods=5, realizations=2, **options):
@@ -120,7 +121,7 @@ SIMULATIONS = [
     (run(progress=0), TypeError, "progress must be true, false or a function"),
     (run(checkpoint=3), TypeError, "checkpoint must be a folder's path, got 3"),
     (run(checkpoint=True), TypeError, "checkpoint must be a folder's path, got True"),
-    (run(periods=2**31, coupled=True), ValueError, r"arms x periods < 2\^32"),
+    (run(periods=2**30, coupled=True), ValueError, r"arms x periods < 2\^32"),
     (run(ARMS), TypeError, "expected an agent .* or a posterior"),
     (run(None), TypeError, "expected an agent .* or a posterior .* got None"),
     (run(es.Uniform), TypeError, r"write Uniform\(...\), not the class"),
@@ -147,7 +148,7 @@ STUDIES = [
     (size(periods=0), ValueError, "periods must be at least 1, got 0"),
     (size(most=1), ValueError, "most must be at least 2, got 1"),
     (size(most=2.5), TypeError, "most must be a whole number, got 2.5"),
-    (size(most=10**10), ValueError, "GiB of memory, and there are"),
+    (size(most=10**9), ValueError, "GiB of memory, and there are"),
     (size(seed=-1), ValueError, "seed must be at least 0, got -1"),
     (size(NETWORK), TypeError, "Network has no exact posterior"),
     (size(AGENT), TypeError, "ThompsonSampling"),
@@ -326,7 +327,7 @@ COMMANDS = [
     ([*SMALL, "--realizations", "1"], "realizations must be at least 2, got 1"),
     ([*SMALL, "--seed", "-1"], "seed must be at least 0, got -1"),
     ([*SMALL, "--most", "1"], "most must be at least 2, got 1"),
-    ([*SMALL, "--most", "10000000000"], "GiB of memory, and there are"),
+    ([*SMALL, "--most", "1000000000"], "GiB of memory, and there are"),
     ([*SMALL, "--out", "file"], "out must be a folder, but file is a file"),
     (["fly"], "No such command 'fly'"),
 ]

@@ -26,12 +26,13 @@ def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(floa
     ensemble, key = es.Ensemble(blend, 4), jax.random.key(1)
     _, (shared, members) = learn(ensemble, key, ONE, X, Y)
     scales, values = [], []
-    for (d, width), own in zip(kinds, members, strict=True):
+    for (d, width), own, known in zip(kinds, members, shared, strict=True):
         x, rows = with_constant(X[:, :d]), with_constant(ROWS[:, :d])
         prior = np.diag([1.0] + d * [width**2])[None]
         scales.append(learned_scale(x, Y, ONE, prior))
         mean, _ = filtered(x, Y - scales[-1].center, ONE, np.ones(PERIODS), prior)
-        away = scales[-1].noise_std * rows @ exact(own).T
+        np.testing.assert_allclose(known.seen.noise_std, scales[-1].noise_std, rtol=1e-8)
+        away = rows @ exact(own.away).T * np.asarray(known.seen.drawn(own.luck))
         values.append((scales[-1].center + rows @ mean[0])[:, None] + away)
     weights = np.exp(trust * np.array([s.evidence for s in scales]) + [faith, 0, 0])
     weights /= weights.sum()

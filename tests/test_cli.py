@@ -52,6 +52,10 @@ def test_no_report_saves_results_alone_and_report_adds_the_rest(toy, tmp_path, m
         (["reproduce", "--realizations", "0"], "realizations must be at least 2, got 0"),
         (["reproduce", "--scale", "moon"], "'moon' is not one of 'laptop', 'paper'"),
         (["report", "nowhere"], "nowhere holds no results"),
+        (["inspect", ""], "expected the path of a folder, got an empty one"),
+        (["export", "", "log.csv"], "expected the path of a folder, got an empty one"),
+        (["backup", "", "copy"], "expected the path of a folder, got an empty one"),
+        (["inspect", "nowhere", "--plot", ""], "plot must name a file"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypatch):

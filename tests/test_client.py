@@ -97,6 +97,33 @@ def test_mistakes_are_said_and_not_tried_again(url, fast):
     assert fast == []
 
 
+LOOP: dict[str, object] = {"x": "1"}
+LOOP["self"] = LOOP
+WRONG = [
+    (lambda: es.Client("http://localhost", 7), TypeError, "key must be text or None, got int"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.Client("http://localhost", b"es_1"), TypeError, "key must be text"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.AsyncClient("http://localhost", ["es_1"]), TypeError, "key must be text"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.Client("http://localhost", "es_1\n"), ValueError, "as `ensemble-sampling keys"),
+    (lambda: es.Client("http://localhost", "es_é"), ValueError, "as `ensemble-sampling keys"),
+    (lambda: es.Client("http://localhost", ""), ValueError, "as `ensemble-sampling keys"),
+    (lambda: es.Client("http://localhost", None, ""), TypeError, "bandit must be text"),
+    (lambda: es.Client("http://localhost", None, 7), TypeError, "bandit must be text"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.Client("http://localhost").add("0-0", 1.0, ""), TypeError, "ref must be text"),
+    (lambda: es.Client("http://localhost").add("0-0", 1.0, "\udcff"), ValueError, "UTF-8"),
+    (lambda: es.Client("http://localhost").decide(OFFER, event=""), TypeError, "event must be"),
+    (lambda: es.Client("http://localhost").decide([LOOP]), ValueError, "not contain itself"),
+    (lambda: es.Client("http://localhost").outcomes(["0-0"]), TypeError, "pairs (id, outcome)"),  # pyright: ignore[reportArgumentType]
+]
+
+
+@pytest.mark.parametrize(("call", "error", "word"), WRONG)
+def test_what_cannot_be_sent_is_refused_before_anything_is(call, error, word):
+    with pytest.raises(error) as raised:
+        call()
+    assert word in str(raised.value)
+    assert "es_" not in str(raised.value)  # a key is secret
+
+
 class Lossy(httpx.BaseTransport):
     """Hands requests on, but loses the answers to some of them, or answers itself."""
 

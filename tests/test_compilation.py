@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,25 +80,6 @@ def test_it_does_not_grow_for_ever(tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == [f"{n:02}" for n in range(5, 11)]
     compilation._trim(tmp_path)
     assert len(list(tmp_path.iterdir())) == 6
-
-
-@pytest.mark.parametrize(
-    ("used", "kept", "found"),
-    [
-        ("/b", ["/a", "/b"], Path("/b")),
-        ("/a", ["/a", "/b"], None),
-        ("/elsewhere", ["/a"], None),
-        (None, ["/a"], None),
-        (None, [], None),
-    ],
-)
-def test_the_folder_is_ours_only_while_jax_uses_it(monkeypatch, used, kept, found):
-    monkeypatch.setattr(compilation, "_KEPT", [*map(Path, kept)])
-    for on in (True, False):
-        told = {"jax_enable_compilation_cache": on, "jax_compilation_cache_dir": used}
-        config = SimpleNamespace(**told)
-        monkeypatch.setattr(compilation, "jax", SimpleNamespace(config=config))
-        assert compilation.kept_in() == (found if on else None)
 
 
 def test_memory_is_taken_as_it_is_needed_unless_the_user_says_otherwise(monkeypatch):

@@ -15,8 +15,10 @@ from jaxtyping import Bool, Float, Int, jaxtyped
 from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
+from ensemble_sampling import linalg
 from ensemble_sampling.core import fact
 from ensemble_sampling.simulate import realization
+from ensemble_sampling.widening import Widening
 
 ARMS, DIM, UPDATES, CHOICES = 4, 3, 6, 4000
 ARM = es.IndependentArms(ARMS, noise_std=0.7)
@@ -102,6 +104,7 @@ AGENTS: dict[str, es.Agent] = {
     "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
     "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
     "persistent": es.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
+    "widening": Widening(es.Ensemble(LINE, 5, inflation=0.5), 2.0),
     "upper confidence bounds": es.UCB(LINE, 2.0),
     "upper confidence bounds of an ensemble": es.UCB(es.Ensemble(LINE, 5), 1.5),
     "inverse gap weighting": es.SquareCB(LINE),
@@ -280,6 +283,25 @@ def test_one_decision_at_a_time_is_what_runs_compiled(case):
     compiled = update(agent, key, state, action, y)
     for one, two in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_mapped_over_realizations_it_calls_lapack_for_one_matrix_at_a_time(case):
+    """Side by side, programs with batches of matrices wait for each other for ever."""
+    agent, states = case
+    if on_host(agent):
+        return  # never mapped
+
+    def period(key, state):
+        index = agent.act(key, state, FEATURES)
+        action = es.Action(index, FEATURES[index])
+        chances = agent.probabilities(state, FEATURES)
+        known = fact(getattr(agent, "posterior", agent), "mean_and_std")
+        bounds = known(state, FEATURES) if isinstance(agent, es.ThompsonSampling) else None
+        return agent.update(key, state, action, single(agent, 0.3)), chances, bounds
+
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states[-2:])
+    keys = jax.random.split(jax.random.key(0))
+    assert not linalg.in_batches(jax.jit(jax.vmap(period)).lower(keys, both))
 
 
 def test_a_healthy_belief_has_not_diverged(case):

@@ -68,6 +68,19 @@ def test_a_flipped_bit_changes_nothing_or_is_noticed(folder):
     assert len(noticed) > 0.9 * FLIPS
 
 
+def test_a_page_that_does_not_fit_the_others_is_said_to_be_damage_again_and_again(folder):
+    path = folder / "ledger.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'decisions'"
+        page, size = db.execute(query).fetchone()[0], db.execute("PRAGMA page_size").fetchone()[0]
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xa5" * size
+    path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(Damaged, match=r"which is damaged: .* malformed; restore a backup"):
+            contents(folder)
+
+
 FIELDS = [
     ("decisions", "number = 7", column)
     for column in ("time", "chosen", "action", "features", "probabilities", "checksum")

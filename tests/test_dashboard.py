@@ -18,6 +18,7 @@ from ensemble_sampling.decide.decisions import Values
 from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Revised
 from ensemble_sampling.decide.offered import Offered
 from ensemble_sampling.decide.overview import history, recent
+from ensemble_sampling.intervals import Span
 from ensemble_sampling.serve import dashboard
 from ensemble_sampling.serve.engine import Engine
 
@@ -108,19 +109,18 @@ def test_history_is_what_plain_counting_gives(told):
 
 
 def test_an_interval_is_students_or_for_clicks_wilsons():
-    plain = overview._interval(np.array([1.0, 2.0, 3.0]), clicks=False)
+    plain = overview._interval(np.array([1.0, 2.0, 3.0]), Span(1.0, 3.0, False))
     reach = 4.302652729911275 / math.sqrt(3)  # the 97.5% point of t with two degrees of freedom
     assert plain["low"] == pytest.approx(2 - reach)
     assert plain["high"] == pytest.approx(2 + reach)
-    clicks = overview._interval(np.array([1.0] + 9 * [0.0]), clicks=True)
-    assert (clicks["low"], clicks["high"]) == (
-        pytest.approx(0.0179, abs=1e-4),
-        pytest.approx(0.4042, abs=1e-4),
-    )
-    none = overview._interval(np.zeros(10), clicks=True)
-    assert none["low"] == pytest.approx(0.0, abs=1e-12)
-    assert none["high"] > 0.25  # ten zeros are no certainty
-    assert overview._interval(np.ones(1), clicks=False)["low"] is None
+    clicks = overview._interval(np.array([1.0] + 9 * [0.0]), Span(0.0, 1.0, True))
+    assert 0.0025 < clicks["low"] < 0.0179  # Clopper and Pearson's, and Wilson's
+    assert 0.4042 < clicks["high"] < 0.46
+    none = overview._interval(np.zeros(10), Span(0.0, 1.0, True))
+    assert none["low"] == 0.0
+    assert 0.25 < none["high"] < 0.31  # ten zeros are no certainty
+    assert overview._interval(np.ones(1), Span(0.0, 2.0, False))["low"] is None
+    assert overview._interval(np.ones(1), Span(0.0, 1.0, True))["high"] == 1.0
 
 
 def test_few_decisions_are_one_part_and_none_are_no_parts(at):

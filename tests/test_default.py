@@ -6,6 +6,7 @@
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
+from ensemble_sampling.decide import mind
 from ensemble_sampling.decide.default import Default
 from ensemble_sampling.decide.snapshots import SNAPSHOT
 
@@ -100,6 +102,31 @@ def test_a_folder_goes_on_with_the_numbers_it_was_begun_with(tmp_path):
         assert bandit._ledger.description["default"]["members"] == 7
     with es.Bandit.migrate(tmp_path, actions=NAMES) as bandit:  # unless it is asked to
         assert bandit._mind.agent.posterior.members == Default().members
+
+
+def room(arms, width, **settings):
+    """The MiB that a default agent's state takes."""
+    agent = Default(**settings).agent(arms, width, hashed=False)
+    leaves = jax.tree.leaves(jax.eval_shape(agent.init, jax.random.key(0)))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) / 2**20
+
+
+def test_many_actions_take_a_tenth_of_the_memory_of_as_many_waves_for_each():
+    assert room(1000, 10) < 31.6
+    assert room(1000, 10, most=None) > 315
+    assert room(100, 10) == room(100, 10, most=None)  # few are left alone
+    assert room(5000, 10) < 40  # without waves, and with one model where two would be the same
+
+
+def test_it_says_how_much_memory_it_takes_before_it_takes_it(monkeypatch):
+    monkeypatch.setattr(mind, "LARGE", 2**20)
+    large = es.EnsembleSampling(es.PerAction(es.Linear(50), 100), 2)
+    monkeypatch.setattr(mind.Mind, "_fresh", lambda _: pytest.fail("it took it"))
+    said = "takes 2 MiB for 100 actions of 50 features, and up to 3 times as much"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=said):
+            es.Bandit(large)
 
 
 def test_settings_of_a_later_version_are_refused():

@@ -8,6 +8,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +22,7 @@ from ensemble_sampling.cli import app
 from ensemble_sampling.decide.export import export
 from ensemble_sampling.evaluate import replay as replaying
 from ensemble_sampling.evaluate import sources
-from ensemble_sampling.evaluate.estimates import BIASED, interval
+from ensemble_sampling.evaluate.estimates import BIASED
 from ensemble_sampling.evaluate.model import Fitted
 from ensemble_sampling.evaluate.policies import Pupil, as_policy, learned, pupil
 
@@ -126,16 +127,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for method in ("self-normalised", "doubly robust"):
         assert 0.897 <= row["coverage"][method] <= 1.0
     assert row["coverage"]["direct"] < 0.8, "a wrong model alone is wrong"
-
-
-def test_an_interval_is_students_where_errors_are_normal_and_wider_where_few_weigh_most():
-    error = np.random.default_rng(0).normal(size=4000)
-    error -= error.mean()
-    plain = interval(1.0, error)
-    assert plain.high - plain.value == pytest.approx(1.96 * plain.stderr, rel=2e-3)
-    error[0] = 500.0
-    heavy = interval(1.0, error - error.mean())
-    assert heavy.high - heavy.value > 3 * heavy.stderr
 
 
 def test_what_the_log_could_never_have_shown_is_refused_and_small_shares_widen():
@@ -696,3 +687,114 @@ def test_a_missing_class_is_refused(label):
 def test_an_export_into_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere to write log.csv to"):
         export(tmp_path / "b", tmp_path / "nowhere" / "log.csv")
+
+
+def clicks_like(offset):
+    """A log without features, of eighths, which no offset rounds; the third action is best."""
+    rng = np.random.default_rng(3)
+    chosen = rng.integers(0, 3, 400)
+    y = np.round(8 * (0.5 * chosen + 0.5 * rng.normal(size=400))) / 8
+    return es.Log(chosen, y + offset, np.full(400, 1 / 3), actions=["a", "b", "c"])
+
+
+def test_an_offset_of_outcomes_changes_nothing_in_replay_for_the_default_agent(monkeypatch):
+    near, far = (es.replay(clicks_like(offset), None) for offset in (0.0, 2.0**27))
+    np.testing.assert_array_equal(near.rows, far.rows)
+    np.testing.assert_array_equal(near.rewards, far.rewards - 2.0**27)
+    assert far.rewards[-50:].mean() - 2.0**27 > 0.7  # chance has 0.5, the best action 1
+    assert near.value.high - near.value.low == pytest.approx(far.value.high - far.value.low)
+    offers = es.Log.offers  # in parts, with the origin of the first
+    monkeypatch.setattr(es.Log, "offers", lambda log: offers(log, 100))
+    np.testing.assert_array_equal(es.replay(clicks_like(0.0), None).rows, near.rows)
+
+
+@pytest.mark.slow
+def test_an_offset_of_outcomes_changes_nothing_in_replay_with_features():
+    """Where all is learned again in every new scale of features."""
+    rng = np.random.default_rng(3)
+    x, chosen = rng.normal(size=(400, 1)), rng.integers(0, 2, 400)
+    y = np.round(8 * (x[:, 0] * (2 * chosen - 1) + 0.3 * rng.normal(size=400))) / 8
+    near, far = (
+        es.replay(es.Log(chosen, y + offset, np.full(400, 0.5), context=x), None)
+        for offset in (0.0, 2.0**27)
+    )
+    np.testing.assert_array_equal(near.rows, far.rows)
+
+
+def test_an_informed_agent_counts_outcomes_from_the_first_as_a_bandit_does():
+    key, rows = jax.random.key(0), jnp.zeros((3, 0))
+
+    @eqx.filter_jit
+    def told(informed, outcome):
+        state = informed.init(key)
+        after = informed.update(key, state, es.Action(jnp.int32(0), rows[0]), outcome)
+        values = [informed.values(key, s, rows) for s in (state, after)]
+        return informed.probabilities(state, rows), *values
+
+    offset = 2.0**20
+    near, far = (
+        told(es.Informed(None, clicks_like(by)), jnp.asarray(9.0 + by, float)) for by in (0, offset)
+    )
+    np.testing.assert_array_equal(near[0], far[0])
+    assert far[0][2] > 0.9
+    for have, want in zip(far[1:], near[1:], strict=True):
+        np.testing.assert_allclose(have - offset, want, atol=0.07)  # what float32 keeps of it
+    assert (near[2][:, 0] - near[1][:, 0]).mean() > 0.03  # the tenth of its outcomes was large
+
+
+def test_an_informed_agent_gives_a_feature_first_seen_later_its_size():
+    """Learned in its usual units ever since, as in a bandit."""
+    x = X * [1.0, 0.0]
+    agent = es.Greedy(es.PerAction(es.Linear(D, noise_std=0.7), K))
+    informed = es.Informed(agent, es.Log(CHOSEN, Y, propensities=SHARES, context=x))
+    state, key = informed.init(jax.random.key(0)), jax.random.key(1)
+    after = informed.update(
+        key, state, es.Action(jnp.int32(1), jnp.array([0.5, 50.0])), jnp.asarray(2.0)
+    )
+    size = np.asarray(state.scale.size)
+    assert size[1] == 0
+    np.testing.assert_allclose(after.scale.size, [size[0], 50.0])
+    action = es.Action(jnp.int32(1), jnp.array([0.5 / size[0], 1.0]))
+    want = agent.update(key, state.belief, action, jnp.asarray(2.0))
+    for have, expected in zip(jax.tree.leaves(after.belief), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(have, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_features_of_actions_are_matched_by_name_too():
+    """A bandit that knows four actions, on a log of three of them in another order."""
+    rng = np.random.default_rng(5)
+    names, places = ["a", "b", "c", "d"], [3, 0, 2]
+    agent = es.EnsembleSampling(es.PerAction(es.Linear(D), 4), 20)
+    bandit = es.Bandit(agent, actions=names, normalise=False)
+    for _ in range(40):
+        decision = bandit.choose(rng.normal(size=(4, D)))
+        bandit.learn(decision.id, rng.normal())
+    rows = rng.normal(size=(10, 3, D))
+    log = es.Log(
+        rng.integers(0, 3, 10),
+        np.ones(10),
+        propensities=np.full((10, 3), 1 / 3),
+        features=rows,
+        actions=[names[at] for at in places],
+    )
+    table, free = np.zeros((10, 4, D)), np.zeros(4, bool)
+    table[:, places], free[places] = rows, True
+    (offers,) = log.offers()
+    have = as_policy(bandit, log)(offers)
+    want = [np.asarray(bandit.predict(row, available=free).probabilities)[places] for row in table]
+    np.testing.assert_allclose(have, want, atol=1e-6)
+
+
+def test_worlds_of_a_log_differ_as_its_posterior_does():
+    """Features that go together: a model's weights are known together better than apart."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(300, 2)) @ np.array([[1.0, 0.9], [0.0, 0.3]])
+    y = x[:, 0] + 0.5 * rng.normal(size=300)
+    world = es.Logged(es.Log(np.zeros(300, int), y, np.ones(300), context=x))
+    draw = jax.jit(jax.vmap(lambda key: world.init(key).theta[0]))
+    drawn = draw(jax.random.split(jax.random.key(0), 4000))
+    rows = np.column_stack([np.ones(300), (x - world.center) / world.size])
+    residual = y - rows @ np.linalg.lstsq(rows, y, rcond=None)[0]
+    want = residual.var() * np.linalg.inv(rows.T @ rows)
+    size = np.sqrt(np.outer(np.diag(want), np.diag(want)))
+    np.testing.assert_allclose(np.cov(np.asarray(drawn).T) / size, want / size, atol=0.1)

@@ -1,6 +1,7 @@
 """An interrupt (Ctrl-C, a timeout's exception) at any moment leaves a bandit that works."""
 
 import contextlib
+import gc
 import random
 import shutil
 import signal
@@ -11,8 +12,12 @@ import time
 import jax
 import numpy as np
 import pytest
+from servers import new_place
 
 import ensemble_sampling as es
+from ensemble_sampling.decide import (
+    bandit as bandits,
+)
 from ensemble_sampling.decide import (
     book,
     copies,
@@ -21,7 +26,9 @@ from ensemble_sampling.decide import (
     history,
     kept,
     ledger,
+    locks,
     offered,
+    postgres,
     summary,
     waiting,
 )
@@ -31,17 +38,23 @@ from ensemble_sampling.decide.summary import summarize
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
-OURS = (ledger, book, kept, databases, format, history, offered, copies, waiting, summary)
+OURS = (ledger, book, kept, databases, postgres, format, history, offered, copies, waiting, summary)
 TRACED = {module.__file__ for module in (*OURS, contextlib)}
+CLOSING = {module.__file__ for module in (bandits, ledger, book, databases, locks)}
 
 
-def interrupt_at(step, call):
+PLACES = ["memory", "disk", "postgres"]
+
+BEFORE = 100  # steps, at most, that come before anything is closed
+
+
+def interrupt_at(step, call, traced=TRACED):
     """Interrupt a call at its nth step inside the ledger; False if it has fewer."""
     seen, former = 0, sys.gettrace()
 
     def trace(frame, event, _):
         nonlocal seen
-        if frame.f_code.co_filename not in TRACED:
+        if frame.f_code.co_filename not in traced:
             return None
         frame.f_trace_opcodes = True
         seen += event == "opcode"
@@ -57,6 +70,13 @@ def interrupt_at(step, call):
     finally:
         sys.settrace(former)
     return False
+
+
+def place(folder, where):
+    """Of a ledger that is not there yet."""
+    if where == "postgres":
+        return new_place()
+    return None if where == "memory" else folder / "shop"
 
 
 def rows_of(number):
@@ -86,11 +106,11 @@ def observed(number):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("where", PLACES)
 def test_interrupted_at_any_step_a_write_is_whole_or_absent(tmp_path, where, rows):
-    book = Ledger(None if where == "memory" else tmp_path)
-    stride = 1 if where == "memory" else 5  # a disk is slow
-    for step in range(1, 5000, stride):
+    book = Ledger(place(tmp_path, where))
+    stride = {"memory": 1, "disk": 5, "postgres": 11}[where]  # a disk is slow
+    for step in range(1, 10_000, stride):
         book.check()
         first = book.decisions
         numbers = range(first, first + rows)
@@ -169,6 +189,74 @@ def test_interrupted_readings_and_backups_leave_the_ledger_as_it_was(tmp_path, w
     book.close()
 
 
+def open_again(opening, former, step):
+    """Open what was being closed when it was interrupted: at once, or, if that was before it had
+    begun, after closing it again."""
+    try:
+        return opening()
+    except OSError as error:
+        said = str(error)
+    assert step < BEFORE
+    assert "this process has it open already" in said
+    assert "call its close() first" in said
+    former.close()
+    return opening()
+
+
+@pytest.mark.parametrize(("shared", "stride"), [(False, 7), (True, 16)])  # a disk is slow
+def test_interrupted_at_any_step_a_closing_leaves_a_folder_that_can_be_opened(
+    tmp_path, shared, stride
+):
+    def opening():
+        return Ledger(tmp_path, shared=shared)
+
+    beside, step, number = opening() if shared else None, 0, 0
+    for step in range(1, 5000, stride):
+        book = opening()
+        number = book.decisions
+        book.add_decisions([decided(number)])
+        cut = interrupt_at(step, book.close, CLOSING)
+        after = open_again(opening, book, step)
+        book.close()  # harmless to the one that is open now
+        assert after.decisions == number + 1
+        after.add_outcomes([observed(number)])
+        after.close()
+        if beside is not None:
+            assert beside.outcomes == number + 1
+        if not cut:
+            break
+    assert step > 2 * BEFORE
+    if beside is not None:
+        beside.close()
+    with contextlib.closing(Ledger(tmp_path)) as book:  # nothing is held any more
+        assert book.outcomes == book.decisions == number + 1
+
+
+def test_interrupted_at_the_end_of_a_with_a_bandit_can_be_opened_again(tmp_path):
+    def opening():
+        return es.Bandit.open(tmp_path, AGENT)
+
+    step = 0
+    for step in range(1, 5000, 25):
+        bandit = opening()
+        cut = interrupt_at(step, lambda each=bandit: each.__exit__(None, None, None), CLOSING)
+        with open_again(opening, bandit, step) as after:
+            after.learn(after.choose(OFFER).id, 1.0)
+        bandit.close()
+        with pytest.raises(ValueError, match="closed"):
+            bandit.choose(OFFER)
+        if not cut:
+            break
+    assert step > 100
+
+
+def test_a_bandit_that_nobody_has_any_more_lets_its_folder_go(tmp_path):
+    es.Bandit.open(tmp_path, AGENT).choose(OFFER)
+    gc.collect()
+    with es.Bandit.open(tmp_path, AGENT) as bandit:
+        assert len(bandit.log()["id"]) == 1
+
+
 class Alarm:
     """Raises KeyboardInterrupt in a call, so many seconds after it began."""
 
@@ -205,12 +293,11 @@ def alarm():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in JAX's own
-@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("where", PLACES)
 def test_interrupts_at_random_moments_never_wedge_a_bandit(tmp_path, alarm, where):
-    def opened():
-        return es.Bandit(AGENT) if where == "memory" else es.Bandit.open(tmp_path, AGENT)
-
-    bandit, dice, known = opened(), random.Random(0), {}
+    home = place(tmp_path, where)
+    bandit = es.Bandit(AGENT) if home is None else es.Bandit.open(home, AGENT)
+    dice, known = random.Random(0), {}
     for _ in range(20):  # compiled, and past the first rescalings
         known[bandit.choose(OFFER).id] = None
     began = time.perf_counter()
@@ -218,7 +305,7 @@ def test_interrupts_at_random_moments_never_wedge_a_bandit(tmp_path, alarm, wher
         bandit.learn(id, 1.0)
         known[id] = 1.0
     usual = (time.perf_counter() - began) / len(known)
-    for number in range(300):
+    for number in range(100 if where == "postgres" else 300):
         value, most = float(number), usual * dice.choice([0.1, 1.5])
         chosen = alarm.during(dice.uniform(1e-6, most), lambda: bandit.choose(OFFER))
         if chosen is not None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, databases, locks
+from ensemble_sampling.decide import copies, databases, format, locks
 from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
 from ensemble_sampling.decide.summary import inspect
 
@@ -99,7 +99,7 @@ def test_where_there_are_no_other_locks_those_of_sqlite_keep_writers_apart(tmp_p
     monkeypatch.setattr(locks, "fcntl", None)
     with closing(Ledger(tmp_path)) as ledger:
         record(ledger, 2)
-        with pytest.raises(OSError, match="another process has it open for writing"):
+        with pytest.raises(OSError, match="this process has it open already"):
             Ledger(tmp_path)
     with closing(Ledger(tmp_path)) as ledger:
         assert ledger.outcomes == 2
@@ -420,6 +420,114 @@ def test_after_a_failed_sync_it_is_true_that_nothing_was_recorded(tmp_path, monk
             table = ledger.table()
             assert [y for y in table["outcome"] if y is not None] == outcomes
             assert len(table["id"]) == len(outcomes) or folder == folders[2]
+
+
+FAILING_READ = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+static long left = -1;
+static int on = 0;
+void fail_after(long reads, int always) { left = reads; on = always; }
+long reads_left(void) { return left; }
+static int failing(int fd) {
+  char link[64], path[4096];
+  ssize_t n;
+  if (left < 0) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  n = readlink(link, path, sizeof path - 1);
+  path[n < 0 ? 0 : n] = 0;
+  if (strstr(path, "ledger.sqlite") == NULL || strstr(path, "-shm") != NULL) return 0;
+  if (left > 0) { left--; return 0; }
+  if (!on) left = -1;
+  errno = EIO;
+  return 1;
+}
+#define NEXT(name, ...) ((ssize_t (*)(__VA_ARGS__))dlsym(RTLD_NEXT, name))
+ssize_t read(int fd, void *to, size_t n) {
+  return failing(fd) ? -1 : NEXT("read", int, void *, size_t)(fd, to, n);
+}
+ssize_t pread(int fd, void *to, size_t n, off_t at) {
+  return failing(fd) ? -1 : NEXT("pread", int, void *, size_t, off_t)(fd, to, n, at);
+}
+ssize_t pread64(int fd, void *to, size_t n, off_t at) {
+  return failing(fd) ? -1 : NEXT("pread64", int, void *, size_t, off_t)(fd, to, n, at);
+}
+"""
+READS_FAIL = """
+import ctypes
+disk, folder = ctypes.CDLL(None), Path(sys.argv[1])
+for shared in (False, True):
+    for always in (0, 1):
+        failed, after = 0, 0
+        while True:
+            # At the end there is a read that was not reached.
+            disk.fail_after(after, always)
+            ledger = None
+            try:
+                ledger = Ledger(folder, shared=shared)
+                ledger._database.execute("PRAGMA cache_size = 1")
+                ledger.table()
+                ledger.find([0, 100, 200])
+                record(ledger, 1)
+            except OSError as error:
+                assert "restore a backup" not in str(error), error
+                assert "the disk failed to" in str(error) or "disk I/O error" in str(error), error
+                failed += 1
+            left = disk.reads_left()
+            disk.fail_after(-1, 0)
+            if ledger is not None:
+                assert len(ledger.table()["id"]) == ledger.decisions  # it can be read again
+                record(ledger, 1)
+                ledger.close()
+            if left > 0:
+                break
+            after += 1 if after < 20 else 7
+        print(failed > 10, flush=True)
+ledger, failed = Ledger(folder), 0
+record(ledger, 1)
+for after in range(8):  # of a reader beside it
+    disk.fail_after(after, 1)
+    try:
+        Ledger(folder, write=False).close()
+    except OSError as error:
+        assert "the disk failed to" in str(error) or "disk I/O error" in str(error), error
+        failed += 1
+    disk.fail_after(-1, 0)
+print(failed > 2, flush=True)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD")
+def test_a_disk_that_fails_to_read_is_said_to_and_no_damage_is(tmp_path, monkeypatch):
+    (tmp_path / "fail.c").write_text(FAILING_READ)
+    build = ["cc", "-shared", "-fPIC", "-o", "fail.so", "fail.c", "-ldl"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    with closing(Ledger(tmp_path / "shop")) as ledger:
+        ledger.add_decisions([decided(number) for number in range(300)])
+        ledger.add_outcomes([Observed(number, float(number), 0.0) for number in range(300)])
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "fail.so"))
+    with writer(READS_FAIL, tmp_path / "shop") as (_, hear):
+        assert [hear.readline() for _ in range(5)] == ["True\n"] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("SQLITE_ERROR", ValueError), ("SQLITE_BUSY", sqlite3.OperationalError)]
+)
+def test_only_what_lacks_the_tables_is_said_to_hold_no_ledger(name, error):
+    class Failing:
+        def execute(self, query):
+            failure = sqlite3.OperationalError("it failed")
+            failure.sqlite_errorname = name
+            raise failure
+
+    with pytest.raises(error):
+        format.read_format(Failing())
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import ensemble_sampling as es
+from ensemble_sampling.posteriors.indexed import silent
 
 DIM, COUNT, NOISE_STD, PRIOR_STD = 3, 12, 0.5, 0.8
 RNG = np.random.default_rng(3)
@@ -387,3 +388,20 @@ def test_a_mistake_is_named(name):
     call, error, message = MISTAKES[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_an_epinets_head_does_not_teach_the_main_network():
+    """It sees the hidden units of a base that is silent, and moves none of their weights."""
+    made: Any = es.Epinet(es.Network(es.GaussianMLP(DIM, (6,)), DIM), 5).learner.make
+    drawn = made.wide(KEY)  # the head speaks
+    drawn = eqx.tree_at(lambda m: m.base, drawn, silent(drawn.base))
+
+    def output(base):
+        at = eqx.tree_at(lambda m: m.base, drawn, base).at(jnp.ones(5))
+        return at(EYE[0])
+
+    hidden = drawn.base.weights[0]
+    assert output(drawn.base) != output(
+        eqx.tree_at(lambda b: b.weights[0], drawn.base, hidden + 1.0)
+    )
+    np.testing.assert_array_equal(eqx.filter_grad(output)(drawn.base).weights[0], 0 * hidden)

@@ -1,11 +1,15 @@
 """Thompson sampling that tries every action now and again, against a loop in NumPy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
+from ensemble_sampling.config import describe
 from ensemble_sampling.persistent import Tried
 
 ARMS, DIM, MEMBERS = 4, 2, 6
@@ -166,3 +170,47 @@ def test_a_context_is_looked_at_once_for_all_actions():
     key = jax.random.key(0)
     agent.update(key, agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM)), jnp.ones(()))
     assert asked == [(1, DIM)]
+
+
+def test_the_tries_of_many_actions_are_bounded():
+    """300 actions after 3,000 outcomes: 250 tries in all, less than one each, and not 3,465."""
+    ensemble = es.Ensemble(es.PerAction(es.Linear(DIM), 300), 2)
+    belief, ones = ensemble.init(jax.random.key(0)), jnp.ones(300)
+    times = jnp.concatenate([jnp.ones(299), jnp.full(1, 2701.0)])
+    tried = Tried(times, 0 * ones, 0 * ones, jnp.zeros(()), jnp.ones(()))
+    values = jnp.stack([jnp.arange(300.0), jnp.arange(300.0) + 1])  # the last is best to all
+    shares = {
+        share: np.asarray(
+            es.Persistent(ensemble, tries=1.0, share=share).chances((belief, tried), values, None)
+        )
+        for share in (None, 0.05)
+    }
+    assert shares[None][-1] == pytest.approx(0.5)
+    assert shares[0.05][-1] == 1
+    never = tried._replace(times=times.at[:2].set(0))  # one of two that were never tried
+    tried_once = es.Persistent(ensemble, tries=1.0, share=0.05).chances(
+        (belief, never), values, None
+    )
+    assert np.asarray(tried_once)[:3] == pytest.approx([0.25, 0.25, 0])
+
+
+def test_a_bound_on_tries_leaves_few_actions_alone_and_is_a_share():
+    bounded = es.Persistent(ENSEMBLE, tries=1.0, share=0.05)
+    for outcomes in (0.0, 10.0, 1e4, 1e6):
+        tried = AGENT.init(jax.random.key(0))[1]._replace(times=jnp.full(ARMS, outcomes / ARMS))
+        assert bounded._due(tried) == pytest.approx(np.log2(outcomes + 2))
+    with pytest.raises(ValueError, match="share"):
+        es.Persistent(ENSEMBLE, share=1.5)
+    assert "share" not in describe(AGENT)  # folders of before need not say it
+
+
+def test_it_runs_over_a_posterior_in_plain_python():
+    trees = es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 3, start=2, arms=ARMS)
+    agent = es.Persistent(trees)
+    bandit = es.Bandit(agent, seed=0)
+    for t in range(20):
+        decision = bandit.choose(context=[1.0, float(t % 3)])
+        assert sum(decision.probabilities) == pytest.approx(1)
+        bandit.learn(decision.id, 0.5 * decision.action)
+    found = es.simulate(agent, es.ContextualBandit(np.eye(DIM), ARMS), 5, 2)
+    assert np.isfinite(found.mean).all()

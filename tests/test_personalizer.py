@@ -172,6 +172,23 @@ def test_slots_take_different_actions_and_are_rewarded_each(client, running):
     assert outcome(running, "page", "top") is None
 
 
+@pytest.mark.parametrize(("aggregation", "known"), [("sum", 1.75), ("first", 0.5)])
+def test_several_rewards_of_one_slot_in_a_request_are_aggregated(running, aggregation, known):
+    running.engine.configure(Settings(aggregation=aggregation))
+    event, path = f"twice-{aggregation}", "personalizer/v1.1-preview.3/multislot"
+    body = asked(slots=[{"id": "top", "baselineAction": "salad"}], eventId=event)
+    assert send(running, "POST", f"{path}/rank", json=body).status_code == 201
+    told = [{"slotId": "top", "value": value} for value in (0.5, 0.75, 0.5)]
+    for _ in range(2):  # sent again, it counts once
+        reply = send(
+            running, "POST", f"{path}/events/{event}/reward",
+            json={"reward": told}, headers={"x-ms-client-request-id": "one"},
+        )  # fmt: skip
+        assert reply.status_code == 204
+        assert reply.headers.get(IGNORED) == (None if aggregation == "sum" else "rewarded before")
+        assert outcome(running, event, "top") == known
+
+
 def test_a_slot_without_an_action_left_gets_none(client):
     slots = [
         {"id": "top", "baselineAction": "salad"},

@@ -242,7 +242,7 @@ def test_policies_are_evaluated_on_the_log(admin, client, running, stage):
         "Random": "Random",
         "sweet": "Custom",
     }
-    log = running.engine.log(before, 60)
+    log = running.engine.page(before, 60)[0]
     rewards = [reward for reward in log["reward"] if reward is not None]
     online = results["Online"]["summary"]
     assert online["expectedReward"] == pytest.approx(np.mean(rewards))

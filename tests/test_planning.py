@@ -1,5 +1,6 @@
 """Plans: small ones, start to end, in words, numbers and a picture, from Python and the shell."""
 
+import inspect
 import json
 from dataclasses import replace
 
@@ -11,13 +12,15 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling import files
 from ensemble_sampling.cli import app
+from ensemble_sampling.study import planning
 
 SETTINGS = ["--arms", "4", "--periods", "60", "--tolerance", "0.1", "--realizations", "300"]
+PROBLEM = es.IndependentArms(4, 1.0), es.GaussianArms(4), 60
 
 
 @pytest.fixture(scope="module")
 def small():
-    return es.plan(es.IndependentArms(4, 1.0), es.GaussianArms(4), 60, 0.1, 300)
+    return es.plan(*PROBLEM, tolerance=0.1, realizations=300)
 
 
 def test_a_plan_says_how_many_members_and_why(small):
@@ -33,6 +36,32 @@ def test_a_plan_says_how_many_members_and_why(small):
     assert small.decision_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     assert all(f"{e.members:>6} members {e.difference:8.4f}" in text for e in size.evaluated)
     assert "± is one standard error" in text
+
+
+def gaps(found):
+    return {e.members: e.difference for e in found.size.evaluated}
+
+
+def test_the_size_a_plan_recommends_is_itself_measured_to_be_within_the_tolerance(
+    small, monkeypatch
+):
+    assert gaps(small)[small.members] <= 0.1
+    line = replace(small.size, members=2, high=2)  # as of a line that is too low there
+    monkeypatch.setattr(planning, "search", lambda *_: line)
+    found = es.plan(*PROBLEM, tolerance=0.1, realizations=300)
+    assert gaps(found)[2] > 0.1
+    assert 2 < found.members <= found.size.high
+    assert gaps(found)[found.members] <= 0.1
+    assert found.curves[1].label == f"{found.members} models"
+    with pytest.raises(ValueError, match="3 members are not enough"):
+        es.plan(*PROBLEM, tolerance=0.01, realizations=300, most=3)
+
+
+@pytest.mark.parametrize("ask", [es.plan, es.smallest_ensemble])
+def test_tolerance_and_realizations_are_told_apart_by_name(ask):
+    with pytest.raises(TypeError, match="positional"):
+        ask(*PROBLEM, 0.1, 300)
+    assert [*inspect.signature(ask).parameters][3:6] == ["tolerance", "realizations", "seed"]
 
 
 def test_a_plan_shows_the_curves_of_its_own_ensemble(small):
@@ -78,7 +107,8 @@ def test_the_command_gives_the_same_plan(small, tmp_path):
         (["--noise-std", "0"], "noise_std must be greater than 0, got 0"),
         (["--periods", "0"], "periods must be at least 1, got 0"),
         (["--realizations", "1"], "realizations must be at least 2, got 1"),
-        (["--most", "10000000000"], "GiB of memory, and there are"),
+        (["--most", "1000000000"], "GiB of memory, and there are"),
+        (["--most", "10000000000"], "most must be less than"),
         (["--dim", "0"], "dim must be at least 1, got 0"),
     ],
 )
@@ -92,7 +122,7 @@ def test_the_command_says_what_was_asked_wrongly(words, says, tmp_path):
 def test_an_environment_without_an_exact_posterior_is_refused_by_name():
     network = es.Network(es.GaussianMLP(100, (50,)), 100, 10)
     with pytest.raises(TypeError, match="Network has no exact posterior"):
-        es.plan(network, es.NetworkBandit(), 10, 0.1)  # pyright: ignore[reportArgumentType]
+        es.plan(network, es.NetworkBandit(), 10, tolerance=0.1)  # pyright: ignore[reportArgumentType]
 
 
 def test_too_few_members_for_the_dimension_are_warned_of(small):

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import sqlite3
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -211,6 +212,48 @@ def test_a_snapshot_that_knows_other_revisions_is_refused(tmp_path):
         es.Bandit.open(tmp_path / "copy", AGENT)
     (tmp_path / "copy" / "state.safetensors").write_bytes(good)
     with es.Bandit.open(tmp_path / "copy", AGENT) as bandit:
+        assert equal(bandit.state, state)
+
+
+@pytest.mark.filterwarnings("ignore:the ledger in .* is a copy")
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_copy_can_be_opened_whatever_the_clock_said_at_a_correction(tmp_path, monkeypatch, ahead):
+    now = time.time
+    with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
+        ids = ids_of(bandit)
+        bandit.learn_many([(id, 1.0) for id in ids])
+        monkeypatch.setattr(time, "time", lambda: now() + ahead)
+        bandit.correct(ids[0], 2.0)
+        monkeypatch.setattr(time, "time", now)
+        state = bandit.state
+    shutil.copytree(tmp_path / "shop", tmp_path / "copy")
+    with es.Bandit.open(tmp_path / "copy", AGENT) as bandit:
+        assert equal(bandit.state, state)
+        monkeypatch.setattr(time, "time", lambda: now() - ahead)
+        bandit.correct(ids[1], 3.0)
+        monkeypatch.setattr(time, "time", now)
+    with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
+        bandit.correct(ids[1], 4.0)
+    shutil.copy(tmp_path / "shop" / "state.safetensors", tmp_path / "copy")
+    with pytest.raises(ValueError, match="knows 2 revised outcomes, the ledger beside it only 1"):
+        es.Bandit.open(tmp_path / "copy", AGENT)
+
+
+def test_a_copy_that_does_not_say_how_many_revisions_it_began_with_is_replayed(tmp_path):
+    """As those do that earlier versions made."""
+    with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
+        ids = ids_of(bandit)
+        bandit.learn_many([(id, 1.0) for id in ids])
+        bandit.correct(ids[0], 2.0)
+        state = bandit.state
+    shutil.copytree(tmp_path / "shop", tmp_path / "copy")
+    with pytest.warns(UserWarning, match="is a copy"):
+        Ledger(tmp_path / "copy").close()
+    with closing(sqlite3.connect(tmp_path / "copy" / "ledger.sqlite")) as db, db:
+        db.execute("DELETE FROM about WHERE name LIKE 'setting revisions%'")
+    with pytest.warns(UserWarning, match="older than this copy .* rebuilt from the ledger"):
+        bandit = es.Bandit.open(tmp_path / "copy", AGENT)
+    with bandit:
         assert equal(bandit.state, state)
 
 

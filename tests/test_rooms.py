@@ -9,11 +9,11 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "files", "remembered", "rewards"),
-    ("networks", "threefry"),
+    ("core", "checks", "code", "compilation", "config", "files", "linalg", "rewards"),
+    ("intervals", "networks", "threefry"),
     ("learners",),
     ("posteriors",),
-    ("agents", "persistent", "rules"),
+    ("agents", "persistent", "rules", "widening"),
     ("environments",),
     ("simulate",),
     ("decide",),

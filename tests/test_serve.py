@@ -1,15 +1,21 @@
 """The service's own API: what it decides, learns and refuses over HTTP."""
 
+# pyright: reportArgumentType=false
+
+import asyncio
 import json
 import re
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx
 import pytest
 from serving import raw, running
 
+from ensemble_sampling.serve.doors import Outside
 from ensemble_sampling.serve.limits import Bucket, Limits
 from ensemble_sampling.serve.metrics import BOUNDS, Metrics
 
@@ -136,6 +142,23 @@ def test_the_log_comes_in_pages_that_leave_nothing_out(http, served):
     assert http.get(f"{BASE}/log", params={"first": 10**9}).json()["count"] == 0
 
 
+def test_a_page_of_the_log_is_bounded_in_bytes_and_says_where_to_go_on(http, monkeypatch):
+    made = [decided(http)["id"] for _ in range(4)]
+    first = http.get(f"{BASE}/summary").json()["decisions"] - 4
+    whole = http.get(f"{BASE}/log", params={"first": first})
+    assert whole.json()["next"] is None
+    for most, sizes in ((len(whole.content) * 5 // 8, [2, 2]), (1, [1, 1, 1, 1])):
+        monkeypatch.setattr("ensemble_sampling.serve.engine.PAGE", most)
+        found, at = [], first
+        while at is not None:
+            page = http.get(f"{BASE}/log", params={"first": at}).json()
+            assert page["count"] == len(page["columns"]["id"])
+            found.append(page["columns"]["id"])
+            at = page["next"]
+        assert [len(ids) for ids in found] == sizes
+        assert [id for ids in found for id in ids] == made
+
+
 def test_a_prediction_records_nothing(http):
     before = http.get(f"{BASE}/summary").json()["decisions"]
     found = http.post(f"{BASE}/predict", json=OFFER).json()
@@ -244,6 +267,52 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(served):
     part = b"F4240\r\n" + b" " * 1_000_000 + b"\r\n"
     found = raw(url, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + part + part)
     assert found.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("path", [f"{BASE}/log", "/personalizer/v1.0/model", "/openapi.json", "/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
+def test_where_there_is_nothing_to_say_a_body_is_refused_before_it_is_read(served, method, path):
+    url, _ = served
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+    for length in ("Content-Length: 150000000", "Transfer-Encoding: chunked"):
+        found = raw(url, f"{head}{length}\r\n\r\n".encode())
+        assert found.startswith(b"HTTP/1.1 413"), found
+        assert not found.endswith(b"(still open)")
+    found = raw(url, f"{head}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    assert not found.startswith(b"HTTP/1.1 413")
+
+
+def test_the_body_of_an_operation_without_one_has_the_same_limit(served):
+    url, _ = served
+    head = f"POST {BASE}/shadows/x/promote HTTP/1.1\r\nHost: localhost\r\n"
+    found = raw(url, f"{head}Content-Length: 1000001\r\n\r\n".encode())
+    assert found.startswith(b"HTTP/1.1 413")
+
+
+def test_connections_on_which_nothing_is_asked_make_room_for_others(tmp_path):
+    from ensemble_sampling.serve.run import Patient
+
+    class Few(Patient):
+        most = 5
+
+    def healthy(connection):
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = b""
+        while not found.endswith(b'{"status":"ok"}') and (part := connection.recv(1000)):
+            found += part
+        return found.startswith(b"HTTP/1.1 200")
+
+    with running(tmp_path, Few) as (url, _):
+        host, port = url.removeprefix("http://").split(":")
+        open = [socket.create_connection((host, int(port)), timeout=30) for _ in range(5)]
+        used = open[0]
+        assert all(map(healthy, [*open, used]))
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        with suppress(ConnectionResetError):
+            assert open[1].recv(10) == b""  # which had waited longest
+        assert healthy(used)
+        for one in open:
+            one.close()
 
 
 def test_slow_clients_are_dropped(tmp_path):
@@ -356,6 +425,48 @@ def test_counts_of_all_processes_add_up(tmp_path):
     assert f'ensemble_request_seconds_bucket{{{said},le="0.0025"}} 1' in text
     assert f'ensemble_request_seconds_bucket{{{said},le="+Inf"}} 3' in text
     assert f"ensemble_request_seconds_sum{{{said}}} 0.042000" in text
+
+
+def test_a_request_is_counted_before_who_asked_has_all_of_the_answer():
+    """Else the count of a process that is killed then lacks what it has answered."""
+
+    class Counts:
+        def __init__(self):
+            self.counted = []
+
+        def count(self, route, status, seconds):
+            self.counted.append((route, status))
+
+    class Open:
+        open = False
+
+    sent = []
+
+    async def send(message):
+        sent.append((message["type"], len(counts.counted)))
+
+    async def app(scope, receive, send):
+        scope["es.route"] = scope["path"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] == "/fails":
+            raise OSError("cut short")
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    counts = Counts()
+    outside = Outside(app, Open(), counts)
+    scope = {"type": "http", "method": "GET", "path": "/a", "headers": []}
+    asyncio.run(outside(scope, None, send))
+    assert [count for _, count in sent] == [0, 0, 1]
+    with pytest.raises(OSError, match="cut short"):
+        asyncio.run(outside({**scope, "path": "/fails"}, None, send))
+    assert counts.counted == [(("GET", "/a"), 200), (("GET", "/fails"), 200)]
+
+
+def test_patterns_end_where_the_text_does_in_python_and_in_the_description(http):
+    said = http.get("/openapi.json").text
+    assert "\\Z" not in said
+    assert '"^[a-z0-9][a-z0-9_-]{0,39}$"' in said
 
 
 def test_a_bucket_lets_bursts_pass_and_then_its_rate(monkeypatch):

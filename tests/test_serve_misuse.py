@@ -14,7 +14,7 @@ from serving import raw, running
 import ensemble_sampling as es
 from ensemble_sampling.decide.asked import Ask, Refused
 from ensemble_sampling.serve import run, supervisor
-from ensemble_sampling.serve.engine import Engine
+from ensemble_sampling.serve.engine import Engine, _resolve
 
 OFFER = {"actions": {"a": {"x": "one"}, "b": {"x": "two"}}}
 HUGE = "1" + "0" * 400  # a whole number that no float can be
@@ -107,6 +107,10 @@ def test_an_event_is_not_called_like_a_decision(http):
             "Expected text without / and control characters - at",
         ),
         ("outcome", {"id": "a\0", "outcome": 1}, "Expected text without control characters - at"),
+        ("outcome", {"id": "a\n", "outcome": 1}, "Expected text without control characters - at"),
+        ("decide", {**OFFER, "event": "a\n"}, "text without / and control characters - at"),
+        ("decide", {**OFFER, "slot": "a\n"}, "text without / and control characters - at"),
+        ("decide", {**OFFER, "slot": "\n"}, "text without / and control characters - at"),
     ],
 )
 def test_what_a_text_may_not_have_is_said_in_words(http, path, body, says):
@@ -189,7 +193,7 @@ def test_a_fault_of_ours_is_no_refusal_and_spares_the_requests_beside_it(engine,
         one, ill, two = asked(engine, "one", "ill", "two")
         assert type(ill) is ValueError
         assert (one[0].event, two[0].event) == ("one", "two")
-    assert engine.log(0, 10)["id"] == [f"{one[0].id[:12]}-{n}" for n in range(3)]
+    assert engine.page(0, 10)[0]["id"] == [f"{one[0].id[:12]}-{n}" for n in range(3)]
 
 
 def test_where_the_ledger_is_is_for_the_log_alone(engine, monkeypatch, caplog):
@@ -225,6 +229,124 @@ def test_a_database_that_neither_answers_nor_goes_is_not_waited_for(engine, monk
     waiting.set()
     (made,) = asked(engine, "later")
     assert made[0].id.endswith("-2")  # what nobody waited for any more was not begun
+
+
+def test_who_has_gone_is_not_worked_for_and_keeps_no_answer_from_the_others(engine, monkeypatch):
+    asked(engine, "first")
+    work, working, may = engine._front.work, threading.Event(), threading.Event()
+
+    def slow(*given, **named):
+        working.set()
+        assert may.wait(60)
+        return work(*given, **named)
+
+    monkeypatch.setattr(engine._front, "work", slow)
+
+    async def together():
+        def decide(event):
+            return asyncio.create_task(engine.decide([Ask(np.eye(2).tolist(), event=event)]))
+
+        taken = decide("taken up")
+        await asyncio.to_thread(working.wait, 60)
+        queued = [decide(event) for event in ("gone", "two", "three")]
+        while engine._asked.qsize() < 3:
+            await asyncio.sleep(0.01)
+        taken.cancel()
+        queued[0].cancel()
+        may.set()
+        return await asyncio.gather(taken, *queued, return_exceptions=True)
+
+    taken, gone, two, three = asyncio.run(together())
+    assert isinstance(taken, asyncio.CancelledError)
+    assert isinstance(gone, asyncio.CancelledError)
+    # What was begun is recorded, what was not is not.
+    assert [made[0].id.rpartition("-")[2] for made in (two, three)] == ["2", "3"]
+    assert engine._unanswered == {}
+
+
+def test_an_answer_for_who_has_gone_spares_those_it_comes_with():
+    async def together():
+        gone, there, wrong = (asyncio.get_running_loop().create_future() for _ in range(3))
+        gone.cancel()
+        _resolve([(gone, 1), (there, 2), (wrong, Refused("invalid", "so it is"))])
+        assert there.result() == 2
+        with pytest.raises(Refused, match="so it is"):
+            wrong.result()
+
+    asyncio.run(together())
+
+
+def test_a_loop_that_has_ended_waits_for_no_answer(engine, monkeypatch):
+    asked(engine, "first")
+    work, may = engine._front.work, threading.Event()
+    monkeypatch.setattr(engine._front, "work", lambda *a, **k: may.wait(60) and work(*a, **k))
+
+    async def leave():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.decide([Ask(np.eye(2).tolist())]), 0.05)
+
+    asyncio.run(leave())
+    may.set()
+    (made,) = asked(engine, "later")
+    assert made[0].id.endswith("-2")
+
+
+def test_what_is_asked_when_it_is_closed_is_answered_and_nothing_after(tmp_path, monkeypatch):
+    agent = es.EnsembleSampling(es.Linear(dim=2), members=4)
+    engine = Engine("shop", tmp_path / "shop", agent)
+    work, working, may = engine._front.work, threading.Event(), threading.Event()
+
+    def slow(*given, **named):
+        working.set()
+        assert may.wait(60)
+        return work(*given, **named)
+
+    monkeypatch.setattr(engine._front, "work", slow)
+
+    async def together():
+        first = asyncio.create_task(engine.decide([Ask(np.eye(2).tolist())]))
+        await asyncio.to_thread(working.wait, 60)
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        while not engine._ending:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Refused, match="the service is ending"):
+            await engine.decide([Ask(np.eye(2).tolist())])
+        may.set()
+        await closing
+        return await first
+
+    (made,) = asyncio.run(together())
+    assert made.id.endswith("-0")
+
+
+def test_what_hangs_when_it_is_closed_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("ensemble_sampling.serve.engine.ENDING", 0.2)
+    engine = Engine("shop", tmp_path / "shop", es.EnsembleSampling(es.Linear(dim=2), members=4))
+    may = threading.Event()
+    monkeypatch.setattr(engine._front, "work", lambda *_, **__: may.wait(60) and 1 / 0)
+
+    async def together():
+        asking = asyncio.create_task(engine.decide([Ask(np.eye(2).tolist())]))
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(asyncio.to_thread(engine.close))
+        with pytest.raises(Refused, match="the service is ending"):
+            await asking
+        may.set()
+        await closing
+
+    asyncio.run(together())
+
+
+def test_as_many_files_may_be_open_as_the_system_allows():
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
+        found = run.raise_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert found == hard or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_key_in_a_url_is_not_kept_in_the_access_log():

@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from urllib.parse import quote, unquote
 
@@ -22,9 +23,9 @@ from ensemble_sampling.serve.service import Service
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def url():
-    """A database of its own, since a service takes all there is in one."""
+    """A database of its own, since a service takes all there is in one, keys too."""
     import psycopg
     from psycopg import sql
 
@@ -57,6 +58,47 @@ def test_bandits_and_keys_are_in_the_database(url):
     assert place.names() == ["default", "new-one", "shop"]
     assert place.exists("shop")
     assert not place.exists("other")
+
+
+def allowed(url):
+    """Headers with a key for everything."""
+    return {"Authorization": f"Bearer {Keys(Place.of(url)).create(['admin'])[0]}"}
+
+
+def test_of_several_who_begin_a_bandit_at_once_one_does(url):
+    headers = allowed(url)
+    with running(url) as (first, _), running(url) as (second, _), ThreadPoolExecutor(6) as pool:
+        ready = threading.Barrier(6)
+
+        def begin(n):
+            ready.wait()
+            body = {"actions": [f"a{n}", f"b{n}"]}
+            path = f"{(first, second)[n % 2]}/v1/bandits/contested"
+            return httpx.put(path, json=body, headers=headers, timeout=60).status_code
+
+        found = list(pool.map(begin, range(6)))
+        assert sorted(found) == [201] + [409] * 5
+        for http in (first, second):
+            path = f"{http}/v1/bandits/contested/decide"
+            made = httpx.post(path, json={}, headers=headers, timeout=60).json()
+            assert made["actions"] == [f"a{found.index(201)}", f"b{found.index(201)}"]
+
+
+def test_no_answer_says_where_the_database_is(url, tmp_path):
+    folder, headers = re.search(r"host=([^&]*)", url)[1], allowed(url)
+    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
+    with running(url.replace(folder, quote(str(tmp_path), safe=""))) as (http, service):
+        line.cut()
+        until(http, 503, "away", 5.0)
+        until_true(lambda: service.engine("default").trouble)
+        for path in ("default/status", "default/log", "other/log"):
+            found = httpx.get(f"{http}/v1/bandits/{path}", headers=headers, timeout=60)
+            assert found.status_code == 503 or found.json()["trouble"] is not None
+            assert "postgres" not in found.text
+            assert str(tmp_path) not in found.text
+        line.open()
+        until(http, 200, "ok", 10.0)
+    line.cut()
 
 
 def test_a_database_that_is_away_is_said_without_its_password():
@@ -107,6 +149,13 @@ class Line:
             sink.shutdown(socket.SHUT_RDWR)
 
 
+def until_true(true):
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def until(http, status, said, seconds):
     end = time.monotonic() + seconds
     while (found := httpx.get(f"{http}/readyz")).status_code != status:
@@ -131,3 +180,74 @@ def test_it_is_not_ready_while_the_database_is_away(url, tmp_path, monkeypatch):
         line.silent = False
         until(http, 200, "ok", 5.0)
     line.cut()
+
+
+def lose(url):
+    """End all connections to the service's database."""
+    name = url.partition("?")[0].rpartition("/")[2]
+    servers.admin(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", name
+    )
+
+
+REFUSED = {
+    "add": ("POST", {"id": "nobody", "amount": 1.0}, 404),
+    "correct": ("POST", {"id": "nobody", "outcome": 1.0}, 404),
+    "settings": ("PUT", {"wait": 60.0, "default": [1.0, 2.0]}, 400),
+}
+
+
+def test_after_its_connections_were_lost_everything_works_again(url):
+    known = []
+    with running(url, bandits=["lost"]) as (http, _), httpx.Client(timeout=60) as client:
+        base = f"{http}/v1/bandits/lost"
+
+        def works(times=1):
+            for _ in range(times):
+                made = client.post(f"{base}/decide", json=OFFER)
+                assert made.status_code == 200, made.text
+                known.append(made.json()["id"])
+                told = {"id": known[-1], "outcome": 1.0}
+                assert client.post(f"{base}/outcome", json=told).json() == {"new": True}
+                told = {"id": known[-1], "amount": 1.0, "ref": "order"}
+                assert client.post(f"{base}/add", json=told).json() == {"new": True}
+
+        def refused(path):
+            method, body, status = REFUSED[path]
+            assert client.request(method, f"{base}/{path}", json=body).status_code == status
+
+        for path in REFUSED:
+            lose(url)
+            works(7)  # by then the driver has prepared what is asked often
+            refused(path)
+            works()
+            lose(url)
+            refused(path)
+            works()
+            refused(path)
+            lose(url)
+            works()
+        until(http, 200, "ok", 5.0)
+        log = client.get(f"{base}/log").json()["columns"]
+    assert log["id"] == known
+    assert log["outcome"] == [2.0] * len(known)
+
+
+def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatch):
+    import psycopg
+
+    def away(*_):
+        raise psycopg.OperationalError("no")
+
+    with running(url) as (http, service):
+        front = service.engine("default")._front
+        decide = f"{http}/v1/bandits/default/decide"
+        until(http, 200, "ok", 5.0)
+        assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(front._ledger._database, "standing", away)
+            assert httpx.post(decide, json=OFFER, timeout=60).status_code == 503
+            until(http, 503, "away", 5.0)
+            assert httpx.post(decide, json=OFFER, timeout=60).status_code == 503
+        until(http, 200, "ok", 5.0)
+        assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200

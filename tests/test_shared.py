@@ -155,6 +155,21 @@ def test_outcomes_that_add_up(opened):
     assert equal(twin._mind.sync(front._ledger), front.mind().taught.state)
 
 
+def test_the_same_reference_twice_at_once_counts_once(opened):
+    front, _ = opened()
+    front.configure(Settings(aggregation="sum"))
+    one, two = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:2]))
+    groups = [
+        [(one.id, 1.0, "a"), (one.id, 1.0, "a"), (one.id, 2.0, "b")],
+        [(one.id, 1.0, "a"), (two.id, 1.0, "a")],  # it is a decision's own
+        [(one.id, 7.0, "b")],
+    ]
+    _, answers = front.work([], groups)
+    kinds = [answer.kind if isinstance(answer, Refused) else answer for answer in answers]
+    assert kinds == [[True, False, True], [False, True], "conflict"]
+    assert front._ledger.table()["outcome"] == [3.0, 1.0]
+
+
 def test_corrections_reach_the_state(opened):
     front, keeper = opened()
     made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:6]))
@@ -189,6 +204,21 @@ def test_of_what_never_comes_only_so_much_is_assumed_at_once(opened):
     later = time.time() + 1
     assert [front.expire(later, -1.0, most=2) for _ in range(4)] == [2, 2, 1, 0]
     assert front._ledger.table()["outcome"] == [-1.0] * 5
+
+
+def test_what_cannot_be_learned_keeps_nothing_else_from_being_assumed(opened, tmp_path):
+    """An agent that was migrated to lacks an action of the oldest decisions."""
+
+    def agent(arms):
+        return es.EnsembleSampling(es.IndependentArms(arms, noise_std=1.0), members=4)
+
+    with es.Bandit.open(tmp_path / "shop", agent(3), actions=["a", "b", "c"]) as bandit:
+        for name in "cccaa":
+            bandit.choose(available=[one == name for one in "abc"])
+    es.Bandit.migrate(tmp_path / "shop", agent(2), actions=["a", "b"]).close()
+    front, _ = opened(agent(2), actions=["a", "b"])
+    assert [front.expire(time.time() + 1, 0.5, most=2) for _ in range(3)] == [1, 1, 0]
+    assert front._ledger.table()["outcome"] == [None, None, None, 0.5, 0.5]
 
 
 def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
@@ -247,6 +277,31 @@ def test_an_apprentice_watches_and_learns(opened):
     front.configure(Settings())
     assert decide(front, Ask(ROWS[0].tolist()))[0].probability < 1 or True
     assert summarize(front._ledger).shadows == ()
+
+
+def test_an_apprentice_is_recorded_with_the_chance_it_gave_to_what_was_done(opened):
+    front, _ = opened(seed=1)
+    decide(front, Ask(ROWS[0].tolist()))
+    likely = [front.predict(Ask(rows.tolist()))["probabilities"] for rows in ROWS]
+    number = next(n for n, shares in enumerate(likely) if 0 < shares[0] < shares.max())
+    front.configure(Settings(mode="apprentice"))
+    decide(front, *[Ask(ROWS[number].tolist())] * 40)
+    said = list(front._ledger.opinions(0))
+    assert [(one.probability, one.propensity) for one in said] == [(likely[number][0], 1.0)] * 40
+    assert {one.chosen for one in said} == set(np.flatnonzero(likely[number]))
+
+
+def test_who_stops_learning_lets_another_learn_at_once(opened):
+    front, learner = opened()
+    _, other = opened()
+    for keeper in (learner, other):
+        keeper.step()
+    assert (learner.learning, other.learning) == (True, False)
+    learner.close()
+    assert front._ledger.holder() is None
+    other._renew = 0.0  # as in a moment
+    other.step()
+    assert other.learning
 
 
 def test_shadows_watch_in_all_processes_and_one_takes_over(opened):

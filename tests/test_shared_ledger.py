@@ -310,21 +310,34 @@ def test_a_folder_is_served_or_taken_alone(tmp_path):
             Ledger(tmp_path)
     with (
         closing(Ledger(tmp_path)),
-        pytest.raises(OSError, match="another process has it open for writing"),
+        pytest.raises(OSError, match="this process has it open already"),
     ):
         Ledger(tmp_path, shared=True)
     with pytest.raises(ValueError, match="only read is not shared"):
         Ledger(tmp_path, write=False, shared=True)
 
 
+def test_in_one_process_ledgers_of_a_folder_have_one_lock_until_the_last_is_closed(tmp_path):
+    """Whoever closes a file drops the locks that SQLite has on it for all of the process."""
+    one, other = (Ledger(tmp_path, shared=True) for _ in range(2))
+    lock = one._database._database_lock  # pyright: ignore[reportAttributeAccessIssue]
+    assert lock is other._database._database_lock  # pyright: ignore[reportAttributeAccessIssue]
+    for _ in range(2):  # closed twice, it counts once
+        one.close()
+        assert not any(file.closed for file in lock._files)
+    other.close()
+    assert all(file.closed for file in lock._files)
+    Ledger(tmp_path).close()
+
+
 def test_where_there_are_no_other_locks_those_of_sqlite_do(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
     test_a_turn_that_failed_in_part_fails_as_a_whole(tmp_path)
     with closing(Ledger(tmp_path, shared=True)):
-        with pytest.raises(OSError, match="open for writing"):
+        with pytest.raises(OSError, match="this process has it open"):
             Ledger(tmp_path)
         Ledger(tmp_path, shared=True).close()
-    with closing(Ledger(tmp_path)), pytest.raises(OSError, match="open for writing"):
+    with closing(Ledger(tmp_path)), pytest.raises(OSError, match="this process has it open"):
         Ledger(tmp_path, shared=True)
 
 

@@ -17,7 +17,7 @@ from ensemble_sampling.decide import keeper as keepers
 from ensemble_sampling.decide.asked import Ask, Refused, Settings
 from ensemble_sampling.decide.followed import Follower
 from ensemble_sampling.decide.shared import Later
-from ensemble_sampling.decide.snapshots import snapshot_diverged
+from ensemble_sampling.decide.snapshots import snapshot_noticed
 from ensemble_sampling.decide.transfer import export_history
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
@@ -213,6 +213,8 @@ def test_a_new_bandit_takes_in_what_another_learned_and_hands_it_on(opened, offe
     step(learner)
     two, keeper = opened(None, "new")
     assert two.take_in(export_history(one._ledger)) == 3
+    assert two.take_in(export_history(one._ledger)) == 0  # it is no news
+    assert two._ledger.outcomes == two._ledger.decisions == 3
     step(keeper)
     assert two.mind().taught.outcomes == 3
     # As are the numbers of decisions, by which noise is drawn.
@@ -353,7 +355,7 @@ def test_models_that_diverged_are_told_with_the_state(opened):
     two, follower = opened(Lost())
     learned(one)
     step(learner, follower, learner, follower)
-    assert snapshot_diverged(one._ledger) == one.diverged() == two.diverged() == 3
+    assert snapshot_noticed(one._ledger)[0] == one.diverged() == two.diverged() == 3
 
 
 def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):

@@ -323,7 +323,7 @@ def test_the_agents_stream_is_not_the_worlds():
     world_key, _, agent_key = jax.random.split(key, 3)
     world = np.asarray(GAUSSIAN.init(jax.random.split(world_key)[0])) / 2
     agent = es.EnsembleSampling(INDEPENDENT, members)
-    models = np.asarray(agent.init(jax.random.split(agent_key, 3)[0])[1]) / 2
+    models = np.asarray(agent.init(jax.random.split(agent_key, 3)[0])[1].away) / 2
     # Independent N(0, 1) models times a fixed world: standard deviation |world| / sqrt(members).
     assert abs((models @ world).mean()) < 5 * np.linalg.norm(world) / np.sqrt(members)
     assert np.abs(models - world).max(axis=1).min() > 0.1
@@ -680,6 +680,20 @@ def draw_a_number(agent, key, state, event):
 def test_a_measure_has_a_key_of_its_own_in_every_period():
     drawn = regrets(es.Uniform(), GAUSSIAN, 30, 4, measure=draw_a_number)
     assert len(np.unique(drawn)) == drawn.size
+
+
+def test_a_setting_of_jax_counts_in_the_same_process():
+    class Others(es.GaussianArms):
+        """Its keys are JAX's own, which depend on the setting."""
+
+    def found():
+        agent = es.EnsembleSampling(es.IndependentArms(3), 2)
+        return es.simulate(agent, Others(3), 10, 4).mean.tolist()
+
+    before = found()
+    with jax.threefry_partitionable(False):
+        assert found() != before
+    assert found() == before
 
 
 def test_coupling_sharpens_paired_comparisons():

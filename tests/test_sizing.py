@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling import remembered
 from ensemble_sampling.simulate import execution, mean_and_error
 from ensemble_sampling.study import sizing
 from ensemble_sampling.study.sizing import (
@@ -248,21 +247,18 @@ def test_exploring_one_size_tries_all_of_its_program(accelerator, monkeypatch):
 
 def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, tmp_path):
     execution._program.cache_clear()
-    made, compiled = [], remembered.program
-    monkeypatch.setattr(
-        remembered, "program", lambda *given: (made.append(given), compiled(*given))[1]
-    )
     told = []
 
     def search(arms, **options):
         learner, world = es.IndependentArms(arms, 1.0), es.GaussianArms(arms)
         folder = tmp_path / str(arms)
-        return smallest_ensemble(learner, world, 50, 200, 0.4, checkpoint=folder, **options)
+        asked = {"tolerance": 0.4, "realizations": 200, "checkpoint": folder, **options}
+        return smallest_ensemble(learner, world, 50, **asked)
 
     for arms in (4, 7, 30):
         found = search(arms)
         assert found.low <= found.members <= found.high
-    assert len(made) == 2
+    assert execution._program.cache_info().misses == 2
     again = search(30, progress=lambda done, total: told.append((done, total)))
     assert all(done == total for done, total in told)  # nothing is simulated a second time
     assert (again.members, again.evaluated) == (found.members, found.evaluated)
@@ -309,9 +305,9 @@ def test_a_cpu_compiles_for_sizes_that_waste_at_most_half(monkeypatch, members):
 def test_ten_arms_need_the_published_number_of_members(tmp_path):
     """Figure 1b has 15 for 10 arms; it is within the range at 1,500 realizations."""
     told = []
-    again = smallest_ensemble(
-        es.IndependentArms(10, 1.0), es.GaussianArms(10), 2000, 1500, 0.03, checkpoint=tmp_path
-    )
+    problem = es.IndependentArms(10, 1.0), es.GaussianArms(10), 2000
+    asked = {"tolerance": 0.03, "realizations": 1500, "checkpoint": tmp_path}
+    again = smallest_ensemble(*problem, **asked)
     assert again.low <= 15 <= again.high
     assert again.low <= again.members <= again.high
     assert again.threshold == pytest.approx(again.thompson + 0.03)
@@ -319,24 +315,17 @@ def test_ten_arms_need_the_published_number_of_members(tmp_path):
     most = max(e.realizations for e in again.evaluated)
     assert most == again.realizations == 1500
     found = smallest_ensemble(
-        es.IndependentArms(10, 1.0),
-        es.GaussianArms(10),
-        2000,
-        1500,
-        0.03,
-        checkpoint=tmp_path,
-        progress=lambda done, total: told.append((done, total)),
+        *problem, **asked, progress=lambda done, total: told.append((done, total))
     )
     assert all(done == total for done, total in told)  # nothing is simulated a second time
     assert (found.members, found.evaluated) == (again.members, again.evaluated)
 
 
 def test_bad_input_is_refused_before_anything_runs():
-    def search(learner=None, realizations=10, tolerance=0.03, **settings):
+    def search(learner=None, **settings):
         learner = es.IndependentArms(ARMS, 1.0) if learner is None else learner
-        return smallest_ensemble(
-            learner, es.GaussianArms(ARMS), 10, realizations, tolerance, **settings
-        )
+        settings = {"tolerance": 0.03, "realizations": 10, **settings}
+        return smallest_ensemble(learner, es.GaussianArms(ARMS), 10, **settings)
 
     with pytest.raises(ValueError, match=r"tolerance must be greater than 0, got -0\.1"):
         search(tolerance=-0.1)

@@ -149,7 +149,7 @@ def test_a_failed_migration_changes_nothing(shop):
 def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path):
     with es.Bandit.open(tmp_path, AGENT) as bandit:
         play(bandit, OFFERS[:2])
-        with pytest.raises(OSError, match="another process has it open"):
+        with pytest.raises(OSError, match="this process has it open already"):
             es.Bandit.open(tmp_path, AGENT)
         code = (
             "import sys, ensemble_sampling as es\n"

@@ -377,3 +377,12 @@ def test_bars_show_in_notebooks(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     es.sweep(agent, WORLD, {"prior_std": [1.0, 2.0]}, 5, 2)
     assert '2 points <progress value="4" max="4"></progress> 4/4' in pages[-1]
+
+
+def test_the_interval_of_the_only_one_is_students():
+    """Of four realizations 3.18 standard errors, where the normal would have 1.96."""
+    values = np.array([[1.0, 2.0, 4.0, 9.0]])
+    found = least(values)
+    reach = 3.1824 * values.std(ddof=1) / 2
+    assert found.high - found.mean == pytest.approx(reach, rel=0.1)
+    assert found.mean - found.low == pytest.approx(reach, rel=0.1)

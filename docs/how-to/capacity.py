@@ -77,5 +77,21 @@ def learner() -> str:
     )
 
 
+def many() -> str:
+    found = read("serve_many")
+    lines = [
+        f"| {found['bandits']:,} bandits, {found['busy']} of them busy | open | MB | threads | "
+        "files | share of a core |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        cpu = f"{100 * row['cpu']:.1f}%" if "cpu" in row else ""
+        lines.append(
+            f"| {row['what']} | {row['open']} | {row['megabytes']:.0f} | {row['threads']} | "
+            f"{row['files']} | {cpu} |"
+        )
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print("\n\n".join(part() for part in (load, learner, faults, staleness)))
+    print("\n\n".join(part() for part in (load, learner, faults, staleness, many)))

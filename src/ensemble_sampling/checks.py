@@ -4,6 +4,7 @@ Traced values pass unchecked: their numbers are not known yet, and their shapes 
 where they entered.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -11,28 +12,72 @@ import numpy as np
 from jax.core import Tracer
 
 from .core import Key
+from .linalg import cholesky
 
 
 def known(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
-def size(name: str, value: Any, least: int = 1, below: int | None = None) -> int:
-    """A whole number of at least `least`, and less than `below`."""
+def shown(value: Any) -> str:
+    """What was given, for a message: not all of it where it is long."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # Python itself refuses to write some
+        return f"a whole number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def size(name: str, value: Any, least: int = 1, below: int = 2**31) -> int:
+    """A whole number of at least `least`, and less than `below`: by default, as an array can be
+    long. JAX ends the process for some that are longer."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
+        raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    if below is not None and value >= below:
-        raise ValueError(f"{name} must be less than {below}, got {value}")
+        raise ValueError(f"{name} must be at least {least}, got {shown(int(value))}")
+    if value >= below:
+        raise ValueError(f"{name} must be less than {below}, got {shown(int(value))}")
     return int(value)
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least` that need not be the size of anything in memory."""
+    return size(name, value, least, below=2**63)
 
 
 def flag(name: str, value: Any) -> bool:
     """True or False, and nothing that passes for it."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
+
+
+def text(name: str, value: Any) -> str:
+    """Text that can be written down anywhere."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be text, got {shown(value)}")
+    if "\0" in value or not encodable(value):
+        raise ValueError(
+            f"{name} must be text that UTF-8 can encode, without NUL, got {shown(value)}"
+        )
+    return value
+
+
+def encodable(value: str) -> bool:
+    """Whether text is whole: what `os.fsdecode` makes of bytes that are no text is not."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_several(value: Any) -> bool:
+    """Whether it can be gone through. Text and an array of no dimension only look like it."""
+    return (
+        isinstance(value, Iterable)
+        and not isinstance(value, str | bytes)
+        and getattr(value, "shape", None) != ()
+    )
 
 
 def scalar(
@@ -41,9 +86,9 @@ def scalar(
     """A finite real number, in [low, high] and above `above`."""
     if not known(value):
         return value
-    array = np.asarray(value)
+    array = _read(name, value, "a single real number")
     if array.shape != () or array.dtype.kind not in "fiu" or np.ma.isMaskedArray(value):
-        raise TypeError(f"{name} must be a single real number, got {value!r}")
+        raise TypeError(f"{name} must be a single real number, got {shown(value)}")
     number = float(array)
     if not np.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}")
@@ -73,15 +118,30 @@ LARGEST_DATUM = 1e15
 """Outcomes and features lie below it: a sum of their squares then fits float32, too."""
 
 
+def _read(name: str, value: Any, what: str) -> np.ndarray:
+    """As an array: also of whole numbers that NumPy has no type for."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise TypeError(f"{name} must be {what}, got {shown(value)}") from error
+    if array.dtype != object or not any(_is_huge(one) for one in array.flat):
+        return array
+    try:
+        return array.astype(np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be {what}, and finite, got {shown(value)}") from error
+
+
+def _is_huge(value: Any) -> bool:
+    return isinstance(value, int) and value.bit_length() > 63
+
+
 def _numbers(name: str, value: Any, what: str = "an array of real numbers") -> np.ndarray:
     """Real numbers in double precision, and nothing that would be read as such by accident."""
-    try:
-        numbers = np.asarray(value)
-    except ValueError as error:  # rows of different lengths
-        raise TypeError(f"{name} must be {what}, got {value!r}") from error
+    numbers = _read(name, value, what)
     real = numbers.dtype.kind in "fiub" or jax.numpy.issubdtype(numbers.dtype, np.floating)
     if not real or np.ma.is_masked(value):
-        raise TypeError(f"{name} must be {what}, got {value!r}")
+        raise TypeError(f"{name} must be {what}, got {shown(value)}")
     return numbers.astype(np.float64)
 
 
@@ -110,7 +170,7 @@ def covariance_root(name: str, value: Any, dim: int) -> Any:
     """The lower Cholesky factor of a symmetric positive definite matrix."""
     value = array(name, value, (dim, dim), largest=10 * LARGEST**2)
     if not known(value):
-        return jax.numpy.linalg.cholesky(value)
+        return cholesky(value)
     scale = np.abs(value).max(initial=0.0)
     gap = np.abs(value - value.T).max(initial=0.0)
     if gap > 1e-6 * scale:
@@ -160,6 +220,13 @@ def offer(value: Any) -> Any:
     return value if isinstance(value, jax.Array) else jax.numpy.asarray(value, float)
 
 
+def pair(value: Any) -> tuple[Any, Any]:
+    """Of a decision's id and its outcome."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"outcomes must be pairs (id, outcome), got {shown(value)}")
+    return value[0], value[1]
+
+
 def available(value: Any, rows: int) -> Any:
     """Which of `rows` actions may be chosen, one of them at least; None: all."""
     if value is None:
@@ -182,7 +249,7 @@ def index(value: Any, rows: int) -> None:
         return
     position = np.asarray(value)
     if position.shape != () or position.dtype.kind not in "iu":
-        raise TypeError(f"the action's index must be a whole number, got {value!r}")
+        raise TypeError(f"the action's index must be a whole number, got {shown(value)}")
     if not 0 <= int(position) < rows:
         raise ValueError(f"the action's index must be between 0 and {rows - 1}, got {position}")
 
@@ -190,7 +257,7 @@ def index(value: Any, rows: int) -> None:
 def action(value: Any) -> Any:
     """The chosen action, as `Action(index, features)`."""
     if not hasattr(value, "features") or not hasattr(value, "index"):
-        raise TypeError(f"an action must be Action(index, features), got {value!r}")
+        raise TypeError(f"an action must be Action(index, features), got {shown(value)}")
     return value
 
 
@@ -227,5 +294,5 @@ def key(value: Any) -> Key:
     if not isinstance(value, jax.Array) or not jax.numpy.issubdtype(
         value.dtype, jax.dtypes.prng_key
     ):
-        raise TypeError(f"expected a key made by jax.random.key(seed), got {value!r}")
+        raise TypeError(f"expected a key made by jax.random.key(seed), got {shown(value)}")
     return value

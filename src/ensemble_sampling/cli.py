@@ -301,9 +301,9 @@ def plan(
             learner,
             environment,
             periods,
-            tolerance,
-            realizations,
-            seed,
+            tolerance=tolerance,
+            realizations=realizations,
+            seed=seed,
             most=most,
             checkpoint=unfinished,
         )
@@ -330,6 +330,7 @@ def serve(
     max_features: Annotated[int, typer.Option(help="Of an action.")] = 1000,
     max_decisions: Annotated[int, typer.Option(help="Or outcomes, of a request.")] = 1000,
     rate: Annotated[float, typer.Option(help="Requests per second of a key; 0: any.")] = 5000.0,
+    max_open: Annotated[int, typer.Option(help="Bandits that a process keeps open.")] = 50,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
 ) -> None:
     """Serve bandits over HTTP, until it is told to end."""
@@ -337,7 +338,7 @@ def serve(
         from .serve import run
         from .serve.limits import Limits
 
-        limits = Limits(max_body, max_actions, max_features, max_decisions, rate)
+        limits = Limits(max_body, max_actions, max_features, max_decisions, rate, open=max_open)
         file = None if agents is None else str(agents)
         named = bandit or []
         options = run.Options(place, host, port, workers, named, file, role, limits, access_log)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 AGAIN = (408, 429, 503)  # statuses after which the same request is sent again
 JSON = {"Content-Type": "application/json"}
+KEY = re.compile(r"[!-~]+")
 LONGEST = 5.0  # seconds between two attempts
 
 
@@ -52,6 +54,14 @@ class _Calls:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, got {url!r}")
         checks.scalar("timeout", timeout, low=0.0)
+        checks.text("bandit", bandit)
+        if key is not None and not isinstance(key, str):
+            raise TypeError(f"key must be text or None, got {type(key).__name__}")
+        if key is not None and not KEY.fullmatch(key):  # which is secret, and not said
+            raise ValueError(
+                "key must be as `ensemble-sampling keys create` prints it: it has spaces, line "
+                "breaks or letters that no key has, or nothing at all"
+            )
         self._retries = checks.size("retries", retries, least=0)
         self._path = f"/v1/bandits/{quote(bandit, safe='')}"
         self._options: dict[str, Any] = {
@@ -83,7 +93,7 @@ class _Calls:
         return self._post("outcome", _observed(id, outcome), lambda answer: answer["new"])
 
     def _outcomes(self, pairs: Iterable[tuple[str, Any]]) -> _Request:
-        several = [_observed(id, outcome) for id, outcome in pairs]
+        several = [_observed(*checks.pair(each)) for each in pairs]
         return self._post("outcome", {"outcomes": several}, lambda answer: answer["new"])
 
     def _correct(self, id: str, outcome: Any) -> _Request:
@@ -91,7 +101,7 @@ class _Calls:
         return self._post("correct", body, lambda answer: answer["changed"])
 
     def _add(self, id: str, amount: Any, ref: str | None) -> _Request:
-        body = {"id": id, "amount": amount, "ref": ref or uuid.uuid4().hex}
+        body = {"id": id, "amount": amount, "ref": _named("ref", ref)}
         return self._post("add", body, lambda answer: answer["new"])
 
     def _expire(self, older_than: float, outcome: Any) -> _Request:
@@ -114,6 +124,11 @@ def _asked(actions: Any, context: Any, available: Any, event: str | None = None)
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _named(what: str, given: str | None) -> str:
+    """By what the service knows it again when it is sent twice."""
+    return uuid.uuid4().hex if given is None else checks.text(what, given)
+
+
 def _observed(id: str, outcome: Any) -> dict[str, Any]:
     # Where outcomes add up, what it refers to tells a second sending from a second outcome.
     return {"id": id, "outcome": outcome, "ref": uuid.uuid4().hex}
@@ -122,8 +137,11 @@ def _observed(id: str, outcome: Any) -> dict[str, Any]:
 def _json(body: Any) -> bytes:
     try:
         return json.dumps(body, default=_plain, allow_nan=False).encode()
-    except ValueError as error:
-        raise ValueError(f"numbers must be finite to be sent ({error})") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            "what is sent must be finite where it is a number, must not contain itself or be "
+            f"nested too deeply ({error})"
+        ) from error
 
 
 def _plain(value: Any) -> Any:
@@ -219,7 +237,7 @@ class Client(_Calls):
         event: str | None = None,
     ) -> Decision:
         """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
-        asked = _asked(actions, context, available, event or uuid.uuid4().hex)
+        asked = _asked(actions, context, available, _named("event", event))
         return self._send(self._decide(asked))
 
     def decide_many(self, asked: Iterable[Mapping[str, Any]]) -> list[Decision]:
@@ -320,7 +338,7 @@ class AsyncClient(_Calls):
         event: str | None = None,
     ) -> Decision:
         """See `Client.decide`."""
-        asked = _asked(actions, context, available, event or uuid.uuid4().hex)
+        asked = _asked(actions, context, available, _named("event", event))
         return await self._send(self._decide(asked))
 
     async def decide_many(self, asked: Iterable[Mapping[str, Any]]) -> list[Decision]:

@@ -7,13 +7,11 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import jax
 
 SWITCH = "ENSEMBLE_SAMPLING_CACHE"  # "off", or another folder
 MOST = 4000  # files; beyond, the older half goes
-_KEPT: list[Path] = []
 
 
 def folder(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path | None:
@@ -59,17 +57,9 @@ def keep() -> None:
         _trim(where)
     except OSError:  # a home that cannot be written to: compile every time
         return
-    _KEPT.append(where)
     jax.config.update("jax_compilation_cache_dir", str(where))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def kept_in() -> Path | None:
-    """The folder, unless it is JAX's own business, or nobody's."""
-    told: Any = jax.config
-    using = told.jax_enable_compilation_cache and told.jax_compilation_cache_dir
-    return _KEPT[-1] if _KEPT and using == str(_KEPT[-1]) else None
 
 
 def wake() -> None:

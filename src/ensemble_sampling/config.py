@@ -35,7 +35,11 @@ def describe(value: Any) -> Any:
     what it holds; large arrays a digest of their contents. With what a user wrote goes a digest of
     its code, since an edited function of the same name is another one.
     """
-    return _describe(value, ())
+    try:
+        return _describe(value, ())
+    except RecursionError as error:
+        kind = type(value).__name__
+        raise ValueError(f"a {kind} that contains itself cannot be described") from error
 
 
 def _describe(value: Any, around: tuple[int, ...]) -> Any:

@@ -9,10 +9,11 @@ from jax import Array
 
 from . import checks
 from .agents import votes
-from .config import short
+from .config import LATER, short
 from .core import Action, Key, Posterior, fact, taken
 
 MEMORY = 0.02  # share of the newest outcome in what is usual
+FIRST = 100  # tries that all actions together are owed besides a share of all outcomes
 
 
 class Tried(NamedTuple):
@@ -39,16 +40,21 @@ class Persistent(eqx.Module):
     models differ about it at least as much as usual, the rest where they differ by 1.5 standard
     deviations more. An action that is owed a try gets it with the probability `chance`, unless the
     model drawn chose one that is owed some as well. That is a few tries in all for each action.
+
+    share: of all outcomes, and 100 more, is the most that actions are owed together; None is no
+        bound. Many actions are otherwise owed tries in half of all decisions for very long.
     """
 
     posterior: Posterior
     tries: float = 2.0
     chance: float = 0.5
     draws: int = eqx.field(static=True, default=1000)
+    share: float | None = eqx.field(default=None, metadata=LATER)
     arms = taken("posterior", "arms")
     context = taken("posterior", "context")
     dim = taken("posterior", "dim")
     reward = taken("posterior", "reward")
+    host = taken("posterior", "host")
     label = taken("posterior", "label")
     check_outcome = taken("posterior", "check_outcome")
     columns = taken("posterior", "columns")
@@ -64,6 +70,8 @@ class Persistent(eqx.Module):
         checks.scalar("tries", self.tries, low=0.0)
         checks.scalar("chance", self.chance, low=0.0, high=1.0)
         checks.size("draws", self.draws)
+        if self.share is not None:
+            checks.scalar("share", self.share, low=0.0, high=1.0)
 
     def init(self, key: Key) -> Any:
         zero, none = jnp.zeros(self.arms), jnp.full((), jnp.inf, float)
@@ -102,7 +110,11 @@ class Persistent(eqx.Module):
 
     def _due(self, tried: Tried) -> Array:
         """How many tries every action is owed by now."""
-        return self.tries * jnp.log2(tried.times.sum() + 2)
+        outcomes = tried.times.sum()
+        due = self.tries * jnp.log2(outcomes + 2)
+        if self.share is None:
+            return due
+        return jnp.minimum(due, (FIRST + self.share * outcomes) / len(tried.times))
 
     def _owed(self, tried: Tried, differ: Array, available: Array | None) -> Array:
         """Which actions are owed a try here and now."""

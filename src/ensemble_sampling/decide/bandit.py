@@ -123,7 +123,7 @@ class Bandit(Begun):
         bandit = cls.__new__(cls)
         bandit._folder = folder = as_place(folder)
         bandit._setup(*options)
-        bandit._snapshot_every = checks.size("snapshot_every", snapshot_every)
+        bandit._snapshot_every = checks.count("snapshot_every", snapshot_every)
         checked = _kept(offers)
         if migrate and not exists(folder):
             where = public(folder)
@@ -154,7 +154,7 @@ class Bandit(Begun):
         chosen one first: `decision.ranking`.
         """
         if top is not None:
-            checks.size("top", top)
+            checks.count("top", top)
         return self._decide([(features, context, available)], top)[0]
 
     def predict(
@@ -273,10 +273,7 @@ class Bandit(Begun):
 
         The same state as by `learn` one after another, written to disk together.
         """
-        pairs = _listed("outcomes", outcomes)
-        for pair in pairs:
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise TypeError(f"learn_many takes pairs (id, outcome), got {pair!r}")
+        pairs = [checks.pair(each) for each in _listed("outcomes", outcomes)]
         with self._turn():
             self._ready()
             numbered = [(self._ledger.number(id), y) for id, y in pairs]
@@ -288,6 +285,8 @@ class Bandit(Begun):
         checks.scalar("older_than", seconds, low=0.0)
         with self._turn():
             self._ready()
+            if self._mind.agent is None:  # nothing was decided
+                return 0
             self._mind.outcome(outcome, self._ledger)
             numbers = self._ledger.pending(before=time.time() - seconds)
             return self._record([(number, outcome) for number in numbers], expired=True)
@@ -314,8 +313,8 @@ class Bandit(Begun):
         `ref` names the amount (an order, a payment), so that the same told twice counts once:
         False then. Without it every call counts.
         """
-        if ref is not None and (not isinstance(ref, str) or not ref):
-            raise TypeError(f"ref must be text by which an amount is known again, got {ref!r}")
+        if ref is not None:
+            checks.text("ref", ref)
         with self._turn():
             self._ready()
             decided = self._decided(id)
@@ -465,7 +464,7 @@ class Bandit(Begun):
         `chunk=1000` gives so many decisions at a time, for logs that are larger than memory.
         """
         if chunk is not None:
-            return self._chunks(checks.size("chunk", chunk))
+            return self._chunks(checks.count("chunk", chunk))
         with self._turn():
             self._ready()
             return self._ledger.table()
@@ -494,11 +493,11 @@ class Bandit(Begun):
         hashed, fixed = self._offers.hasher is not None, self._offers.arms is not None
         found = {
             "noise": self._watch.noise(self._mind.agent),
-            "diverged": words.diverged(self._mind.diverged(self._ledger)),
             "alone": words.alone(self._ledger.outcomes) if alone else None,
             "constant": self._watch.constant(hashed, fixed),
         }
-        return {kind: text for kind, text in found.items() if text is not None}
+        noticed = {kind: text for kind, text in found.items() if text is not None}
+        return noticed | self._mind.noticed(self._ledger)
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
@@ -514,8 +513,7 @@ class Bandit(Begun):
         It shares all settings but the agent, and goes on after the folder was opened again when
         it is called again with the same name and agent.
         """
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"a shadow's name must be text, got {name!r}")
+        checks.text("a shadow's name", name)
         with self._turn():
             self._ready()
             self._mind.sync(self._ledger)
@@ -581,14 +579,12 @@ class Bandit(Begun):
             warnings.warn(f"could not save a snapshot: {error}", stacklevel=4)
 
     def close(self) -> None:
-        """Save a snapshot and let others open the folder."""
+        """Save a snapshot and let others open the folder. After an interrupt, call it again."""
         if os.getpid() != self._pid:  # a fork: all this is the parent's, the mutex may be held
             return self._ledger.close()
         with self._mutex:
-            if self._ledger.closed:
-                return
             try:
-                if precision() == self._mind.dtype:
+                if not self._ledger.closed and precision() == self._mind.dtype:
                     self._save_or_warn()
             finally:
                 self._ledger.close()
@@ -614,7 +610,7 @@ def _kept(offers: Any) -> str | None:
 
 def _listed(what: str, given: Any) -> list[Any]:
     """Several of something, in an order."""
-    kinds = str | bytes | Mapping | set | frozenset
-    if isinstance(given, kinds) or is_frame(given) or not isinstance(given, Iterable):
-        raise TypeError(f"{what} must be a list, one entry per decision, got {given!r}")
+    unordered = isinstance(given, Mapping | set | frozenset)
+    if unordered or is_frame(given) or not checks.is_several(given):
+        raise TypeError(f"{what} must be a list, one entry per decision, got {checks.shown(given)}")
     return list(given)

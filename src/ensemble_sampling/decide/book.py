@@ -1,5 +1,6 @@
 """Tables that one process writes, or several in turns: opened, counted, written all or nothing."""
 
+import json
 import os
 import time
 import warnings
@@ -11,13 +12,15 @@ import numpy as np
 
 from ..files import Damaged
 from . import format
-from .databases import Place, Sqlite, database, transaction
+from .databases import Place, Sqlite, database, in_words, transaction
 from .features import precision
 from .format import INSERT, numbered, opened, sealed
+from .locks import Held
 from .records import Name
 
 NOTHING = nullcontext()
-Rows = dict[str, list[Any]]  # to be written, by table
+REVISIONS = "revisions before"  # the setting that says how many there were before an id
+Rows = dict[str, list[Any]]  # by table
 
 
 class Process:
@@ -41,19 +44,21 @@ class Book:
     counted anew before anything else is done.
     """
 
-    def __init__(self, place: Place, write: bool = True, *, shared: bool = False):
+    def __init__(
+        self, place: Place, write: bool = True, *, shared: bool = False, durable: bool = True
+    ):
         if shared and not write:
             raise ValueError("a ledger that is only read is not shared: it stays what it is")
         self.place, self.closed, self._write, self._pid = place, False, write, os.getpid()
         self._shared = shared
-        # In memory, until something is read: rows, and what will be made into rows. One value, so
-        # that no interrupt can part them.
+        # In memory, until something is read: rows as they are stored, and what will be made into
+        # rows. One value, so that no interrupt can part them.
         self._waiting: tuple[list[Rows], list[Any]] = ([], [])
         self._unsure = True  # whether a write was cut short and the counters may be wrong
         self._turn: str | None = None  # "read", "write" or "failed", while there is one
         self._wrote = False  # anything in this turn
         self._names: list[Name] = []
-        self._database = database(place, write, shared)
+        self._database = database(place, write, shared, durable)
         self._renewals = 0  # of its connection, by which the counters are right
         try:
             with self._explained("cannot open the ledger"):
@@ -107,6 +112,8 @@ class Book:
         with transaction(db):
             db.execute(INSERT["ids"], sealed("ids", row))
             db.execute(format.SET, sealed("about", ("file", file)))
+            revisions = (f"setting {REVISIONS} {id}", json.dumps(held["revisions"]))
+            db.execute(format.SET, sealed("about", revisions))
         warnings.warn(
             f"the ledger in {db.name} is a copy, or was restored from one: decisions from now "
             f"on go by the id {id}-..., while the {held['decisions']} before keep theirs and can "
@@ -124,8 +131,10 @@ class Book:
             damaged = isinstance(error, Damaged | UnicodeDecodeError)
             if damaged or self._database.means_damage(error):
                 raise Damaged(f"{where}, which is damaged: {error}; restore a backup") from error
+            if isinstance(error, Held):
+                raise Held(f"{where}: {error}") from error
             kind = ValueError if isinstance(error, ValueError) else OSError
-            raise kind(f"{where}: {error}") from error
+            raise kind(f"{where}: {in_words(error)}") from error
 
     def check(self, writes: bool = False) -> None:
         """That it can be written to: cheap, for the start of every call. One that `writes` looks
@@ -278,7 +287,7 @@ class Book:
             for table, rows in (item for new in done for item in new.items()):
                 # Ignored if there: an interrupt may have come just after they were written.
                 again = f"{INSERT[table]} ON CONFLICT DO NOTHING"
-                self._database.executemany(again, [sealed(table, row) for row in rows])
+                self._database.executemany(again, rows)
         self._waiting = ([], later)
 
     def _condense(self) -> None:
@@ -287,13 +296,13 @@ class Book:
     def _insert(self, rows: Rows) -> None:
         """All of them or none; to be followed by `_unsure = False`."""
         self._unsure = True
+        # Also where it waits: a row that cannot be written is refused now, not when one is read.
+        made = {table: [sealed(table, row) for row in new] for table, new in rows.items() if new}
         if self.place is None and not self._in_turn:
             self._condense()
-            self._waiting[0].append(rows)
+            self._waiting[0].append(made)
         else:
-            self._insert_now(
-                [(INSERT[t], [sealed(t, row) for row in new]) for t, new in rows.items() if new]
-            )
+            self._insert_now([(INSERT[table], new) for table, new in made.items()])
         for table, new in rows.items():
             self._held[table] += len(new)
 
@@ -305,8 +314,9 @@ class Book:
             except self._database.errors as error:
                 self._turn = "failed"
                 where = self._database.name
+                said = self._why(error)
                 raise OSError(
-                    f"could not write to the ledger in {where}: {error}; nothing was recorded"
+                    f"could not write to the ledger in {where}: {said}; nothing was recorded"
                 ) from error
             return
         try:
@@ -315,9 +325,12 @@ class Book:
             raise self._unwritten(error, self._held) from error
         self._database.check("nothing of this call is acknowledged")
 
+    def _why(self, error: Exception) -> str:
+        return str(error) if self._database.means_damage(error) else in_words(error)
+
     def _unwritten(self, error: Exception, held: dict[str, int]) -> OSError:
         """What to say when writing failed; when only the sync failed, it may be on disk."""
-        db = self._database
+        db, said = self._database, self._why(error)
         try:
             with transaction(db):  # takes the place in the log of what was not synced
                 format.record_counts(db)
@@ -326,12 +339,18 @@ class Book:
         except (OSError, *db.errors):
             certain = db.is_undone(error)
         return OSError(
-            f"could not write to the ledger in {db.name}: {error}; "
+            f"could not write to the ledger in {db.name}: {said}; "
             + ("nothing was recorded" if certain else "it may or may not have been recorded")
         )
 
     def close(self) -> None:
-        """Let others write; what was recorded is safe without."""
+        """Let others write; what was recorded is safe without. Called again, it does what an
+        interrupt kept it from."""
         self.closed = True
-        if os.getpid() == self._pid:  # in a fork all this is the parent's, and is left to it
+        if os.getpid() != self._pid:  # in a fork all this is the parent's, and is left to it
+            return
+        try:
             self._database.close()
+        except BaseException:  # by an interrupt; whoever opens it next is not to be kept out
+            self._database.close()
+            raise

@@ -20,7 +20,10 @@ def reader(path: Path) -> sqlite3.Connection:
         raise FileNotFoundError(f"there is no {path.name}")
     try:
         return _at_once(f"{path.as_uri()}?mode=ro")
-    except sqlite3.OperationalError:  # SQLite needs a file beside it, which cannot be made here
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+            raise
+        # SQLite needs a file beside it, which cannot be made here.
         log = path.with_name(path.name + "-wal")
         if log.exists() and log.stat().st_size:
             raise OSError(

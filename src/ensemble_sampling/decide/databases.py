@@ -5,7 +5,8 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,7 +123,9 @@ class Database(Protocol):
         """Do what would otherwise be done while somebody waits."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """May be called again, and then does what an interrupt kept it from."""
+        ...
 
 
 class Sqlite:
@@ -130,16 +133,24 @@ class Sqlite:
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
-    def __init__(self, folder: Path | None, write: bool = True, shared: bool = False):
+    def __init__(
+        self,
+        folder: Path | None,
+        write: bool = True,
+        shared: bool = False,
+        durable: bool = True,
+    ):
         self.folder, self.name = folder, "memory" if folder is None else str(folder)
         self._path = None if folder is None else folder.absolute() / NAME
-        self._write, self._shared = write, shared
+        self._write, self._shared, self._durable = write, shared, durable
         self._files: list[tuple[str, int, int]] = []  # path, device and inode of what is written to
         self._home = "" if self._path is None else str(self._path.parent)
         self._around: tuple[int, int, int] | None = None  # of their folder, while nothing changes
         self._writes = 0
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
+        self._looked: FileIO | None = None  # the file, to see whether it can be read
+        self._damaged = False
         self.renewals = 0
         self.connection = sqlite3.connect(":memory:", **OPTIONS)
 
@@ -167,7 +178,10 @@ class Sqlite:
     def _connect(self, path: Path) -> None:
         self.connection = db = sqlite3.connect(path, **OPTIONS)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+        if self._durable:
+            db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
+        else:
+            db.execute("PRAGMA synchronous = NORMAL")  # or with the next one that is
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
@@ -175,7 +189,7 @@ class Sqlite:
             db.execute(f"PRAGMA wal_autocheckpoint = {LATE}")  # mostly `tidy` does it before
         if mode == "wal":
             kind = DatabaseLock.shared if self._shared else DatabaseLock
-            self._database_lock = kind(path)
+            self._database_lock = kind(path, self)
         elif self._shared:
             raise OSError("it cannot be shared on this file system, which has no shared memory")
 
@@ -310,8 +324,32 @@ class Sqlite:
             os.fsync(log.fileno())
 
     def means_damage(self, error: Exception) -> bool:
-        unreadable = isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode")
-        return unreadable or type(error) is sqlite3.DatabaseError
+        """SQLite calls a file malformed also when the disk failed to read it, so look again."""
+        if isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode"):
+            return True  # text that is none
+        return type(error) is sqlite3.DatabaseError and self._is_damaged()
+
+    def _is_damaged(self) -> bool:
+        """Whether all of it can be read, and does not fit together; once known, it stays so."""
+        if self._path is None or self._damaged:
+            return True
+        log = Path(f"{self._path}-wal")
+        try:
+            # Kept open: closing it would drop the locks that SQLite has on the same file.
+            self._looked = self._looked or FileIO(self._path)
+            self._looked.seek(0)
+            while self._looked.read(2**20):
+                pass
+            if log.exists():
+                log.read_bytes()
+            with closing(reader(self._path)) as source:
+                found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        except (OSError, sqlite3.OperationalError):
+            return False
+        except sqlite3.DatabaseError as error:
+            found = str(error)
+        self._damaged = found != "ok"
+        return self._damaged
 
     def is_undone(self, error: Exception) -> bool:
         """It failed before the page that makes the others count."""
@@ -363,12 +401,16 @@ class Sqlite:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        if self._files:
+        """Called again, it does what an interrupt kept it from."""
+        files, self._files = self._files, []
+        if files:
             with suppress(sqlite3.Error, OSError), transaction(self):
                 format.record_counts(self)
-        with nullcontext() if self._database_lock is None else self._database_lock.closing():
+        lock = self._database_lock
+        with nullcontext() if lock is None else lock.closing(self):
             self.connection.close()
-        self._database_lock = None
+        if self._looked is not None:
+            self._looked.close()
         if self._folder_lock is not None:
             self._folder_lock.release()
 
@@ -385,19 +427,31 @@ def transaction(db: Database) -> Iterator[None]:
         raise
 
 
-def database(place: Place, write: bool, shared: bool) -> Database:
+def in_words(error: Exception) -> str:
+    """What an error says that does not mean damage; see `means_damage`."""
+    if type(error) is not sqlite3.DatabaseError:
+        return str(error)
+    return (
+        "the disk failed to read it; nothing says that it is damaged: try again, and look at the "
+        "disk if that does not help"
+    )
+
+
+def database(place: Place, write: bool, shared: bool, durable: bool = True) -> Database:
     if isinstance(place, str):
         from .postgres import Postgres  # which few need
 
         return Postgres(place, write, shared)
-    return Sqlite(place, write, shared)
+    return Sqlite(place, write, shared, durable)
 
 
 def as_place(given: Any) -> Path | str:
     """Where a ledger is: a folder, or the URL of a database. An empty path would be wherever the
     process happens to be."""
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+    if not isinstance(given, str | os.PathLike):
         raise TypeError(f"expected the path of a folder, got {given!r}")
+    if not os.fspath(given):
+        raise ValueError("expected the path of a folder, got an empty one")
     if isinstance(given, str) and given.startswith(URLS):
         return given
     if isinstance(given, str) and "://" in given:

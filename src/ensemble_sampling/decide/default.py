@@ -13,6 +13,7 @@ from ..learners.per_action import PerAction
 from ..learners.random_features import RandomFeatures, Waves
 from ..persistent import Persistent
 from ..posteriors.ensemble import Ensemble
+from ..widening import Widening
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,19 @@ class Default:
     hashed have no waves: their pairs are features already, and the second model is one of a
     narrower prior, for most of them mean nothing.
 
+    Many actions have few waves each, or none: they have few outcomes each to learn them from, and
+    the memory that a model takes grows with the square of its waves.
+
     kind: which way of putting these together; another one would be another agent.
     spread: of the members before the first outcome, in units of the noise: their perturbations are
         inflated by so much over the length of a row of features. Members that spread as widely as
         the posterior explore long after it has ceased to pay, since contexts that differ make even
         a greedy choice explore.
+    share: of all decisions that tries take, see `Persistent`; None is no bound.
+    most: waves of a kind, of all actions together; None is no bound.
+    widen: where actions come and go, members spread more about an action about which they differ
+        by so many times as much as about the best one, see `Widening`; None is never.
+    stray: how many times farther from their median than usual an outcome can count, see `Usual`.
     """
 
     members: int = 64
@@ -44,7 +53,11 @@ class Default:
     tries: float = 1.0
     chance: float = 0.5
     terms: int = 16
-    kind: int = 2
+    share: float | None = 0.05
+    most: int | None = 8000
+    widen: float | None = 3.0
+    stray: float = 20.0
+    kind: int = 3
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> "Default":
@@ -76,17 +89,27 @@ class Default:
             if arms is None:
                 raise ValueError("actions that come and go must be described by features")
             return ThompsonSampling(Ensemble(IndependentArms(arms), self.members))
-        waves = () if hashed else (Waves(*self.smooth), Waves(*self.fine))
+        waves = () if hashed else self._waves(arms)
         plain = Linear(width, prior_std=self.shrink) if hashed else Linear(width)
 
         def learner(width: int) -> Any:
-            blend = Blend((Linear(width), plain), self.trust, self.faith)
-            return blend if arms is None else PerAction(blend, arms)
+            both = Blend((Linear(width), plain), self.trust, self.faith)
+            model = both if hashed or waves else plain
+            return model if arms is None else PerAction(model, arms)
 
         length = (self.terms if hashed else width) + sum(w.amplitude**2 for w in waves)
         model = RandomFeatures(learner, width, waves) if waves else learner(width)
         inflation = self.spread / math.sqrt(1 + length)
         posterior = Ensemble(model, self.members, inflation=inflation)
-        if arms is None:
+        if arms is not None:
+            return Persistent(posterior, self.tries, self.chance, share=self.share)
+        if self.widen is None:
             return ThompsonSampling(posterior)
-        return Persistent(posterior, self.tries, self.chance)
+        return Widening(posterior, max(1.0, 1 / inflation), self.widen)
+
+    def _waves(self, arms: int | None) -> tuple[Waves, ...]:
+        """As many of each kind as there is room for; cosines and sines come in pairs."""
+        kinds = [Waves(*self.smooth), Waves(*self.fine)]
+        if self.most is not None and arms is not None:
+            kinds = [w._replace(number=min(w.number, self.most // arms)) for w in kinds]
+        return tuple(w for w in kinds if w.number >= 2)

@@ -153,6 +153,8 @@ class Hasher:
         named = type(described) is dict and TEXT.issuperset(map(type, described))
         if named and FLAT.issuperset(map(type, described.values())):
             return _known_terms(where, marshal.dumps(described, 2))
+        if isinstance(described, np.ndarray) and described.ndim == 0:
+            described = described[()]
         if self.numbers and isinstance(described, list | tuple | np.ndarray):
             plain = [*described]
             if all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
@@ -191,7 +193,10 @@ def _known_terms(where: str, described: bytes) -> Terms:
 
 def _collected(described: Any, where: str) -> Terms:
     """In the order of their names, so that sums do not depend, in rounding, on that of columns."""
-    found = sorted(_terms(described, where))
+    try:
+        found = sorted(_terms(described, where))
+    except RecursionError as error:
+        raise ValueError(f"{where} contains itself, or is nested too deeply") from error
     names, values, numeric = zip(*found, strict=True) if found else ((), (), ())
     hashes = [_hash(name) for name in names]  # whole numbers below 2^32 are exact
     return Terms(names, values, numeric, np.array([hashes, values, numeric], float))
@@ -231,13 +236,19 @@ def _place(term: str, numeric: bool, zones: tuple[int, int]) -> tuple[int, float
     """(column, sign) of a term, those of scikit-learn's `FeatureHasher`, in its zone of columns."""
     width, numbers = zones
     first, size = (width - numbers, numbers) if numeric and numbers else (0, width - numbers)
-    hashed = _murmur()(term, seed=0)
+    hashed = _murmured(term)
     return first + abs(hashed) % size, 1.0 if hashed >= 0 else -1.0
 
 
 @lru_cache(maxsize=2**14)
 def _hash(term: str) -> int:
-    return _murmur()(term, seed=0, positive=True)
+    return _murmured(term, positive=True)
+
+
+def _murmured(term: str, positive: bool = False) -> int:
+    if not checks.encodable(term):
+        raise ValueError(f"a description must be text that UTF-8 can encode, got {term!r}")
+    return _murmur()(term, seed=0, positive=positive)
 
 
 @lru_cache(maxsize=1)
@@ -276,7 +287,8 @@ def _terms(described: Any, where: str) -> Iterator[tuple[str, float, bool]]:
         yield f"{where}={described}", 1.0, False
     elif isinstance(described, int | float | Decimal):
         if not abs(described) < LARGEST:
-            raise ValueError(f"{where} must be finite and below {LARGEST:g}, got {described}")
+            said = checks.shown(described)
+            raise ValueError(f"{where} must be finite and below {LARGEST:g}, got {said}")
         yield where, float(described), True
     elif isinstance(described, date):
         yield from _moment(described, where)

@@ -43,6 +43,7 @@ class Followed(Begun):
 
     place: a folder, or `postgresql://...#name`.
     candidates: agents that may become shadows, by name.
+    begins: whether to record the configuration where nobody has; else that is `unknown`.
     """
 
     _mind_type = Follower
@@ -57,6 +58,7 @@ class Followed(Begun):
         floor: float | None = None,
         hasher: Hasher | None = None,
         candidates: Mapping[str, Any] | None = None,
+        begins: bool = True,
     ):
         self._folder, self._snapshot_every = place, 0
         self._given = (agent, seed, None, hasher, actions, floor)
@@ -67,8 +69,9 @@ class Followed(Begun):
         self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
         self._setup(*self._given)
         self._ledger = Ledger(place, shared=True)
+        self.began = False  # whether this one recorded the configuration
         try:
-            self._load()
+            self._load(begins)
         except BaseException:
             self._ledger.close()
             raise
@@ -78,14 +81,22 @@ class Followed(Begun):
         with self._door:
             self._load()
 
+    def probe(self) -> None:
+        """That its ledger answers; an error where it does not."""
+        with self._door, self._ledger.turn(write=False):
+            pass
+
     def mind(self, shadow: str | None = None) -> Mind | None:
         """That of the agent in charge, or of a shadow."""
         return self._mind if shadow is None else self._shadows.mind(shadow)
 
-    def _load(self) -> None:
+    def _load(self, begins: bool = False) -> None:
         with self._ledger.turn(write=False):
             begun = self._ledger.description is not None
+        if not begun and not begins:
+            raise Refused("unknown", "nobody has begun this bandit")
         with self._ledger.turn(write=not begun):  # whoever is first records the configuration
+            self.began = self.began or self._ledger.description is None
             self._reload()
 
     def _reload(self) -> None:
@@ -150,10 +161,14 @@ class Followed(Begun):
         with self._door:
             return self._mind.diverged(self._ledger)
 
+    def noticed(self) -> tuple[str, ...]:
+        """What its user should know of what is learned, by what is known here."""
+        with self._door:
+            return tuple(self._mind.noticed(self._ledger).values())
+
     def close(self) -> None:
         with self._door:
-            if not self._ledger.closed:
-                self._ledger.close()
+            self._ledger.close()
 
 
 @contextmanager

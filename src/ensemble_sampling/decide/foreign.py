@@ -109,6 +109,8 @@ def _column(frame: Any, what: str, name: str) -> list[Any]:
     known = list(frame.columns) if is_frame(frame) else list(frame)
     if name not in known:
         raise ValueError(f"there is no column {name!r} for the {what}, but {known}")
+    if known.count(name) > 1:
+        raise ValueError(f"the column {name!r} for the {what} occurs twice: which one is meant?")
     column = frame[name]
     values = column.to_list() if hasattr(column, "to_list") else list(column)
     return [value.item() if isinstance(value, np.generic) else value for value in values]
@@ -122,6 +124,8 @@ def _side(frame: Any, what: str, which: Which) -> Any:
         return _column(frame, what, which)
     if isinstance(which, Mapping) or not isinstance(which, Sequence) or not which:
         raise TypeError(f"{what} must name a column or several, got {which!r}")
+    if twice := [name for name in which if list(which).count(name) > 1]:
+        raise ValueError(f"{what} must name every column once, but {twice[0]!r} occurs twice")
     columns = [_column(frame, what, name) for name in which]
     if is_frame(frame):
         return records(frame[list(which)])

@@ -149,7 +149,10 @@ def checksum(table: str, row: Sequence[Any]) -> bytes:
 
 
 def sealed(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
-    """The row as it is stored."""
+    """The row as it is stored, or an error where it holds text that no database takes."""
+    for value in row:
+        if type(value) is str:
+            value.encode()
     return (*row, checksum(table, row))
 
 
@@ -235,6 +238,8 @@ def read_format(db: Any) -> int:
         row = db.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
         return int(row[0])
     except (sqlite3.OperationalError, TypeError, ValueError) as error:
+        if getattr(error, "sqlite_errorname", "SQLITE_ERROR") != "SQLITE_ERROR":
+            raise  # the disk; not a table that is missing
         raise ValueError(f"it holds no ledger of decisions: {error}") from error
 
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .asked import Settings
+from .asked import Refused, Settings
 from .begun import Begun
 from .followed import APPRENTICE, SETTINGS
 from .ledger import Ledger
@@ -64,18 +64,19 @@ class Keeper(Begun):
         self.learning, self.behind = False, 0.0
         self.learner: str | None = None
         self.decisions = self.outcomes = self.known = 0
+        self.waits = False  # whether outcomes are to be assumed here, when their time has come
         self._learns, self._renew, self._due = learns, 0.0, 0.0
         self._seen: dict[str, Any] = {}  # what was followed last, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
         self._untidy = 0.0
         self._saved, self._followed = 0, False
-        self._ledger = Ledger(place, shared=True)
+        self._ledger = Ledger(place, shared=True, durable=False)  # it writes nothing but leases
 
     def step(self) -> None:
         """Learn what is new, or take it over."""
         now = time.monotonic()
-        if self._learns and self.learner is not None and _gone(self.learner):
+        if self._learns and self.learner not in (None, self.holder) and _gone(self.learner):
             self._ledger.release(self.learner)
             self._renew = 0.0
         if now >= self._renew:
@@ -111,9 +112,10 @@ class Keeper(Begun):
         minds = {None: self._mind, **self._shadows.minds()}
         self._publish([mind for name, mind in minds.items() if self._hand_on(name, mind)])
         self._measure()
+        self.waits = settings.wait is not None and bool(self._ledger.pending(time.time()))
         if settings.wait is not None:
             due = time.time() - settings.wait
-            while self.front.expire(due, settings.default):
+            while self._ledger.pending(due) and self.front.expire(due, settings.default):
                 pass
 
     def _hand_on(self, name: str | None, mind: Mind) -> bool:
@@ -161,10 +163,12 @@ class Keeper(Begun):
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
 
     def _follow(self) -> None:
+        self.waits = False
         if self.front._mind.host:
-            raise ValueError(
+            raise Refused(
+                "unavailable",
                 "an agent in plain Python has no state that another process could follow: serve it "
-                "with one worker"
+                "with one worker",
             )
         files = {None: SNAPSHOT} | {n: m.file for n, m in self.front._shadows.minds().items()}
         read = {}
@@ -180,7 +184,7 @@ class Keeper(Begun):
                 found = unpack(content, mind.like(), self._ledger, mind.description)
                 self._seen[files[name]] = (version, mind)
                 if found is not None:
-                    counts = (found.sequence, 0, found.revisions, found.origin)
+                    counts = (found.sequence, 0, found.revisions, found.usual)
                     taught = Taught(found.state, *counts)
                     mind.taught = taught if taught.follows(mind.taught) else mind.taught
         self._measure()
@@ -202,9 +206,7 @@ class Keeper(Begun):
 
     def close(self) -> None:
         """Save what was learned, and let others learn at once."""
-        if self._ledger.closed:
-            return
-        if self.learning:
+        if self.learning and not self._ledger.closed:
             for mind in (self._mind, *self._shadows.minds().values()):
                 if mind.taught is not None and mind.width is not None and not mind.host:
                     self._ledger.store(mind.file, mind.packed(self._ledger))

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from . import format
-from .book import Rows
-from .format import numbered, opened, paged
+from .book import REVISIONS, Rows
+from .format import numbered, opened, paged, sealed
 from .history import History
 from .kept import Kept
-from .logs import columns
+from .logs import columns, entry
 from .offered import OFFERS, Offered, Writer
 from .records import (
     Decided,
@@ -46,6 +46,7 @@ class Ledger(Kept):
     write: whether to write to it, or only to read it as it is now.
     shared: whether other processes may write as well, in turns; else one process writes at a time,
         and others may read meanwhile. What shows that it is taken dies with the process.
+    durable: whether what is written must outlive a loss of power, in SQLite.
 
     Every `add_...` is all or nothing, and on disk when it returns; within a `turn`, when that ends.
     """
@@ -116,12 +117,13 @@ class Ledger(Kept):
         known = {name.id: end for name, end in zip(self._names, ends, strict=True)}
         return known.get(id)
 
-    def revisions_as(self, id: str) -> int:
-        """How many revisions there were when it last went by `id`."""
+    def revisions_as(self, id: str) -> int | None:
+        """How many revisions there were when it last went by `id`; None if that was not recorded,
+        as it was not by earlier versions. Their times cannot tell: a clock may be put back."""
         after = [name for name, before in pairwise(reversed(self._names)) if before.id == id]
-        if not after:
+        if not after or not self.revisions:
             return self.revisions
-        return self.ask(f"SELECT count(*) FROM revisions WHERE time < {after[0].time!r}")
+        return self.setting(f"{REVISIONS} {after[0].id}")
 
     @property
     def description(self) -> Any:
@@ -280,8 +282,10 @@ class Ledger(Kept):
             for after, now, rows in (entry for entry in later if not isinstance(entry, list))
             for n, row in enumerate(rows, start=after)
         ]
-        new: Rows = {"decisions": [decision_row(row) for row, _ in decided]}
-        self._waiting = ([*done, new | {"outcomes": outcomes, "offers": offers}], [])
+        made: Rows = {"decisions": [decision_row(row) for row, _ in decided]}
+        made |= {"outcomes": outcomes, "offers": offers}
+        new = {table: [sealed(table, row) for row in rows] for table, rows in made.items()}
+        self._waiting = ([*done, new], [])
         self._held["offers"] += len(offers)
         self._writer, self._unsure = writer, unsure
         tables = [offer.table for _, offer in decided if offer is not None]
@@ -466,7 +470,7 @@ class Ledger(Kept):
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""
         found = self.all(offers=True) if rows is None else self.between(rows.start, rows.stop)
-        return columns(found, self.decision_id)
+        return columns(entry(row, self.decision_id) for row in found)
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Everything recorded so far into the new folder `path`: all of it there, or nothing."""

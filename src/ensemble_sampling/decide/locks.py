@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet, WeakValueDictionary
 
 fcntl: Any
 try:
@@ -29,27 +31,38 @@ SHARED, DEAD_MAN, WRITER = (0x40000002, 510), (128, 1), (0x40000200, 1)
 TURN = (0, 1)  # of the file `lock`: whoever has it writes
 WAIT = 5.0  # seconds for a turn
 
-_descriptors: set[int] = set()  # of files with locks
-_mutex = threading.Lock()  # over the next
-_together: dict[tuple[int, int], "DatabaseLock"] = {}  # those of databases that we share
+# Locks belong to file objects, which can be closed twice, and close when nobody has them any more:
+# an interrupt at any moment leaves nothing locked that cannot be let go.
+_files: WeakSet[FileIO] = WeakSet()
+_folders: WeakSet["FolderLock"] = WeakSet()  # that this process has
+_mutex = threading.RLock()  # over the next
+_together: WeakValueDictionary[tuple[int, int], "DatabaseLock"] = WeakValueDictionary()
+
+
+class Held(OSError):
+    """Somebody else has it open."""
 
 
 class FolderLock:
     """A folder taken for one writer, or for several, until it is released or the process dies."""
 
     def __init__(self, folder: Path, shared: bool = False):
-        self._files: list[Any] = []
-        if fcntl is None:
-            self._files.append(_by_sqlite(folder / "lock", shared))
-            return
-        descriptor = _open(folder / "lock", os.O_CREAT)
-        self._files.append(descriptor)
+        stat = os.stat(folder)
+        self._folder = stat.st_dev, stat.st_ino
+        self._file: Any = None
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            if fcntl is None:
+                self._file = _by_sqlite(folder / "lock", shared)
+            else:
+                self._file = _open(folder / "lock", os.O_CREAT)
+                kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                fcntl.flock(self._file, kind | fcntl.LOCK_NB)
         except BaseException as error:
-            alone = shared or not _is_shared(descriptor)
+            served = not shared and _is_shared(self._file)
             self.release()
-            raise _taken(error, alone) from error
+            here = any(lock._folder == self._folder for lock in list(_folders))
+            raise _taken(error, here, served) from error
+        _folders.add(self)
 
     def begin(self) -> None:
         """Wait until no other of those who share the folder writes."""
@@ -58,7 +71,7 @@ class FolderLock:
         end, pause = time.monotonic() + WAIT, 1e-4
         while True:
             try:
-                return _set(self._files[0], fcntl.F_WRLCK, TURN)
+                return _set(self._file, fcntl.F_WRLCK, TURN)
             except BlockingIOError as error:
                 if time.monotonic() > end:
                     told = f"other processes have been writing to it for {WAIT:g} seconds"
@@ -69,20 +82,24 @@ class FolderLock:
     def end(self) -> None:
         """Let others write."""
         if _exact():
-            _set(self._files[0], fcntl.F_UNLCK, TURN)
+            _set(self._file, fcntl.F_UNLCK, TURN)
 
     def release(self) -> None:
-        while self._files:
-            file = self._files.pop()
-            _close(file) if isinstance(file, int) else file.close()
+        """May be called again."""
+        if self._file is not None:
+            self._file.close()
+        _folders.discard(self)
 
 
 class DatabaseLock:
-    """Keeps others from closing for good a database in WAL mode that is written to here."""
+    """Keeps others from closing for good a database in WAL mode that is written to here.
 
-    def __init__(self, path: Path, shared: bool = False):
-        self._files: list[int] = []
-        self._users, self._key = 1, None
+    user: what writes to it.
+    """
+
+    def __init__(self, path: Path, user: Any, shared: bool = False):
+        self._files: list[FileIO] = []
+        self._users, self._key = WeakSet([user]), None
         if not _exact():
             return  # SQLite's own locks have to do
         try:
@@ -92,43 +109,44 @@ class DatabaseLock:
             self._files.append(_open(path.with_name(path.name + "-shm")))
             _set(self._files[1], fcntl.F_RDLCK, DEAD_MAN)
         except BaseException as error:
-            self.close()
+            self._close(user)
             raise _taken(error) from error
 
     @classmethod
-    def shared(cls, path: Path) -> "DatabaseLock":
+    def shared(cls, path: Path, user: Any) -> "DatabaseLock":
         """One for all in this process: closing a file drops SQLite's own locks on it."""
         stat = path.stat()
         key = stat.st_dev, stat.st_ino
         with _mutex:
-            if key in _together:
-                _together[key]._users += 1
-            else:
-                _together[key] = cls(path, shared=True)
-                _together[key]._key = key
-            return _together[key]
+            found = _together.get(key)
+            if found is None:
+                _together[key] = found = cls(path, user, shared=True)
+                found._key = key
+            found._users.add(user)
+            return found
 
     @contextmanager
-    def closing(self) -> Iterator[None]:
+    def closing(self, user: Any) -> Iterator[None]:
         """Around the closing of the connection, which wants these bytes for itself; only then are
-        the files closed, since that drops SQLite's own locks."""
+        the files closed, since that drops SQLite's own locks. May be called again."""
         with _mutex:
-            if self._users == 1:
-                for file in self._files:
-                    _set(file, fcntl.F_UNLCK, (0, 0))
             try:
+                if set(self._users) == {user}:
+                    for file in self._files:
+                        _set(file, fcntl.F_UNLCK, (0, 0))
                 yield
             finally:
-                self.close()
+                self._close(user)
 
-    def close(self) -> None:
-        self._users -= 1
-        if self._users:
+    def _close(self, user: Any) -> None:
+        if set(self._users) - {user}:
+            self._users.discard(user)
             return
-        if self._key is not None:
+        if self._key is not None and _together.get(self._key) is self:
             del _together[self._key]
-        while self._files:
-            _close(self._files.pop())
+        for file in self._files:
+            file.close()
+        self._users.discard(user)
 
 
 def _exact() -> bool:
@@ -136,30 +154,29 @@ def _exact() -> bool:
     return hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize >= 2**32
 
 
-def _is_shared(descriptor: int) -> bool:
+def _is_shared(file: Any) -> bool:
     """Whether those who have a file locked share it."""
+    if not isinstance(file, FileIO):
+        return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True
     except OSError:
         return False
 
 
-def _open(path: Path, flags: int = 0) -> int:
-    descriptor = os.open(path, os.O_RDWR | flags, 0o666)
-    _descriptors.add(descriptor)
-    return descriptor
+def _open(path: Path, more: int = 0) -> FileIO:
+    file = FileIO(path, "r+", opener=lambda path, flags: os.open(path, flags | more, 0o666))
+    _files.add(file)
+    return file
 
 
-def _close(descriptor: int) -> None:
-    _descriptors.discard(descriptor)
-    os.close(descriptor)
-
-
-def _set(descriptor: int, kind: int, where: tuple[int, int]) -> None:
-    """A lock of the open file, not of the process; (0, 0) is all of it."""
-    lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, *where, 0)
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+def _set(file: FileIO, kind: int, where: tuple[int, int]) -> None:
+    """A lock of the open file, not of the process; (0, 0) is all of it. One that was closed has
+    none any more."""
+    if not file.closed:
+        lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, *where, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
 
 
 def _by_sqlite(path: Path, shared: bool) -> sqlite3.Connection:
@@ -168,27 +185,34 @@ def _by_sqlite(path: Path, shared: bool) -> sqlite3.Connection:
     try:
         lock.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")
         lock.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException as error:
+    except BaseException:
         lock.close()
-        raise _taken(error) from error
+        raise
     return lock
 
 
-def _taken(error: BaseException, alone: bool = True) -> BaseException:
+def _taken(error: BaseException, here: bool = False, served: bool = False) -> BaseException:
+    """`here`: by this process."""
     if not isinstance(error, BlockingIOError) and "locked" not in str(error):
         return error
-    if alone:
-        return OSError("another process has it open for writing; one process writes at a time")
-    return OSError("it is being served: ask the service, or stop it first")
+    if served:
+        return Held("it is being served: ask the service, or stop it first")
+    if here:
+        return Held(
+            "this process has it open already, as a bandit that was not closed: go on with that "
+            "one, or call its close() first (in a notebook, before the cell is run again)"
+        )
+    return Held("another process has it open for writing; one process writes at a time")
 
 
 def _after_fork() -> None:
     """A child's copies would keep the locks when the parent dies."""
     global _mutex
-    _mutex = threading.Lock()  # another thread may have held it
+    _mutex = threading.RLock()  # another thread may have held it
     _together.clear()
-    while _descriptors:
-        os.close(_descriptors.pop())
+    _folders.clear()
+    for file in list(_files):
+        file.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -55,10 +55,10 @@ def entry(row: Decided, id_of: Callable[[int], str]) -> tuple[Any, ...]:
     )
 
 
-def columns(rows: Iterable[Decided], id_of: Callable[[int], str]) -> dict[str, list[Any]]:
-    """Decisions as columns of plain values and lists."""
-    entries = [[plain(value) for value in entry(row, id_of)] for row in rows]
-    return {name: [values[n] for values in entries] for n, name in enumerate(COLUMNS)}
+def columns(entries: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """Every `entry` in columns of plain values and lists."""
+    rows = [[plain(value) for value in one] for one in entries]
+    return {name: [values[n] for values in rows] for n, name in enumerate(COLUMNS)}
 
 
 def plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """An agent and what it has learned: a cache of the ledger, which replaying rebuilds."""
 
+import warnings
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -11,19 +12,22 @@ import numpy as np
 from .. import checks, threefry
 from ..config import describe
 from ..core import Agent, Facts, fact
+from . import words
 from .decisions import Values
 from .default import Default
 from .features import LARGEST, precision, recordable, unmasked
 from .ledger import Decided, Ledger
 from .offers import Offers
 from .programs import Sheet, Slip, rule_of
-from .scale import LAST, Scale, frozen
+from .scale import LAST, Scale, Usual, frozen
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
 from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
 SHEETS = 64  # shapes of offers for which there is an array to fill in
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
+MARKS = 2  # states that are remembered
+LARGE = 2**28  # bytes of a state that are said before they are taken
 
 
 class Taught(NamedTuple):
@@ -33,7 +37,7 @@ class Taught(NamedTuple):
     outcomes: int  # how many were learned
     frozen: int  # how many its scale was taken from
     revisions: int = 0  # how many were made when it was
-    origin: float = 0.0  # what outcomes are counted from
+    usual: Usual = Usual()  # where outcomes are
 
     def knows(self, ledger: Ledger) -> bool:
         """Whether that is all there is."""
@@ -66,6 +70,21 @@ def _there(arrays: Sequence[Any]) -> bool:
 def _room(rows: int) -> int:
     """A power of two, so that few sizes are compiled."""
     return max(8, 1 << (rows - 1).bit_length())
+
+
+def _say_room(agent: Agent, belief: Any) -> None:
+    """Warn of a state that takes much memory, by its shapes: nothing is there yet."""
+    leaves = jax.tree.leaves(belief)
+    room = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype"))
+    if room >= LARGE:
+        arms, width = fact(agent, "arms"), fact(agent, "dim")
+        of = "" if arms is None else f"{arms} actions of "
+        warnings.warn(
+            f"what this agent learns takes {room / 2**20:,.0f} MiB for {of}{width} features, and "
+            f"up to {1 + MARKS} times as much once {MARKS * MARK:,} outcomes are learned, in "
+            "memory: fewer actions, or actions described by features, take less",
+            stacklevel=2,
+        )
 
 
 class Mind:
@@ -106,6 +125,7 @@ class Mind:
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         begun = rule_of(agent, self.floor)
         self._bound, self._init, self._programs, self._where, self._belief = begun
+        _say_room(agent, begun.belief)
         self._use(None)
         self._known_outcomes: set[tuple[int, ...]] = set()
         self._sheets: dict[tuple[int, int], Sheet] = {}
@@ -192,7 +212,7 @@ class Mind:
             found = load_snapshot(ledger, self.file, self.like(), self.description)
             if found is not None:
                 scaled = frozen(found.sequence)
-                return Taught(found.state, found.sequence, scaled, found.revisions, found.origin)
+                return Taught(found.state, found.sequence, scaled, found.revisions, found.usual)
         return Taught(self._fresh(), 0, 0, ledger.revisions)
 
     def sync(self, ledger: Ledger, most: int | None = None) -> State:
@@ -207,8 +227,8 @@ class Mind:
         if now.revisions != ledger.revisions:
             now = self._revised(ledger, now)
         due = frozen(ledger.outcomes)
-        if now.frozen < due and now.state.scale is not None:
-            now = self._rescaled(ledger, now, now.state.scale, due)
+        if now.frozen < due and self._rescales:
+            now = self._rescaled(ledger, now, due)
         self.taught = now
         for row in islice(ledger.learned(after=now.outcomes), most):
             self._apply(row, row.outcome)
@@ -231,25 +251,33 @@ class Mind:
         self._marks = marks
         return found._replace(revisions=ledger.revisions)
 
-    def _rescaled(self, ledger: Ledger, now: Taught, scale: Scale, due: int) -> Taught:
-        """With the scale of the first `due` outcomes: what was learned in other units is not."""
-        rows = islice(ledger.learned(after=0), due)
-        new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
-        if scale.agrees(new):
-            return now._replace(state=State(new, now.state.belief), frozen=due)
-        return Taught(self._state(new), 0, due, now.revisions)
+    @property
+    def _rescales(self) -> bool:
+        """Whether anything is in units that the first outcomes decide."""
+        return self.recipe is not None or bool(self.normalise and self.width)
 
-    def _origin(self, first: Any) -> float:
-        """What outcomes are counted from: the default agent learns their offset, so that the first
-        may as well be 0; then no offset, however large, costs any of the precision."""
-        return 0.0 if self.recipe is None or not isinstance(first, float) else first
+    def _rescaled(self, ledger: Ledger, now: Taught, due: int) -> Taught:
+        """In the units of the first `due` outcomes: what was learned in other ones is not."""
+        rows, scale, usual = list(islice(ledger.learned(after=0), due)), now.state.scale, now.usual
+        same, state = True, now.state
+        if scale is not None:
+            new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
+            same, state = scale.agrees(new), State(new._replace(far=scale.far), now.state.belief)
+            scale = new
+        if self.recipe is not None:
+            outcomes = np.array([row.outcome for row in rows], np.float64)
+            usual = Usual.of(outcomes)
+            same = same and now.usual.agrees(usual, outcomes, self.recipe.stray)
+        if same:
+            return now._replace(state=state, frozen=due, usual=usual)
+        return Taught(self._state(scale), 0, due, now.revisions, usual)
 
     def _apply(self, row: Decided, outcome: Any) -> None:
         assert self.taught is not None
-        if self.taught.outcomes == 0:
-            self.taught = self.taught._replace(origin=self._origin(outcome))
-        if self.taught.origin:
-            outcome = outcome - self.taught.origin
+        if self.recipe is not None:
+            now, stray = self.taught, self.recipe.stray
+            outcome, usual = now.usual.counted(outcome, stray, now.outcomes + 1, now.frozen)
+            self.taught = now._replace(usual=usual)
         arm = self.offers.arm(row.number, row.chosen, row.action)
         words = (self._streams[1], row.number, arm)
         features = row.features
@@ -266,10 +294,10 @@ class Mind:
             key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
             learned = self._learn(self._bound, key, held, features, y)
         state = learned if self._layout is None else State.of(self._layout, learned)
-        self.taught = Taught(state, now.outcomes + 1, now.frozen, now.revisions, now.origin)
+        self.taught = Taught(state, now.outcomes + 1, now.frozen, now.revisions, now.usual)
         if self.taught.outcomes % MARK == 0 and not self.host:
             mark = self.taught._replace(state=state.copy())
-            self._marks = [*self._marks[-1:], mark]
+            self._marks = [*self._marks[1 - MARKS :], mark]
 
     def check_history(self, ledger: Ledger) -> None:
         """Refuse to begin with decisions whose features are missing, where the agent takes none."""
@@ -288,7 +316,7 @@ class Mind:
         before = after - len(rows)
         if now is None or now.known != (before, revisions):
             self.sync(ledger)
-        elif before >= LAST or frozen(before) == frozen(after) or now.state.scale is None:
+        elif before >= LAST or frozen(before) == frozen(after) or not self._rescales:
             for decided, outcome in rows:
                 self._apply(decided, outcome)
         else:
@@ -355,8 +383,8 @@ class Mind:
         index, shares, values = int(drawn.item(-1)), drawn[:rows], None
         if len(drawn) > room + 1:
             mean, last = drawn[room : room + rows], 2 * room
-            if self.taught is not None and self.taught.origin:
-                mean = mean.astype(np.float64) + self.taught.origin
+            if self.taught is not None and self.taught.usual.origin:
+                mean = mean.astype(np.float64) + self.taught.usual.origin
             values = Values(mean, drawn[last : last + rows])
         if not shares.item(index) > 0:
             raise ValueError(
@@ -428,7 +456,7 @@ class Mind:
         now = self.taught
         assert now is not None
         about = (ledger.id, now.outcomes, self.description, self._diverged(now.state))
-        return pack(Snapshot(now.state, *about, now.revisions, now.origin))
+        return pack(Snapshot(now.state, *about, now.revisions, now.usual))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -437,6 +465,14 @@ class Mind:
     def diverged(self, ledger: Ledger) -> int:
         """How often models had to be put back to their start."""
         return self._diverged(self.sync(ledger))
+
+    def noticed(self, ledger: Ledger) -> dict[str, str]:
+        """What its user should know of what it has learned, by kind."""
+        diverged, now = self.diverged(ledger), self.taught
+        scale = None if now is None else now.state.scale
+        far, columns = None if scale is None else scale.far, self.offers.columns
+        usual = Usual() if now is None else now.usual
+        return words.learned(diverged, ledger.outcomes, usual.strays, far, columns)
 
     def _diverged(self, state: State) -> int:
         return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from .. import checks
 from .features import LARGEST, TEXT, Hasher, numbers, precision, unmasked
 from .tables import Columns, Labels, dense, frame_names, is_frame, one, records, told_apart
 
+LONGEST = 1000  # bits of a number that is a name: Python writes and reads no number without end
 SMALL = LARGEST**2 / 2  # a sum of squares below this has no number that is too large
 
 
@@ -281,8 +282,8 @@ def _sides(columns: Columns) -> str:
 
 def names_of(given: Any) -> list[Any]:
     """The names of actions: each text or a number, no two alike, in an order."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise TypeError(f"names of actions must be a list, got {given!r}")
+    if isinstance(given, Mapping) or not checks.is_several(given):
+        raise TypeError(f"names of actions must be a list, got {checks.shown(given)}")
     if isinstance(given, set | frozenset):
         raise TypeError(f"names of actions must be a list: a set has no order, got {given!r}")
     names = list(given)
@@ -298,7 +299,11 @@ def names_of(given: Any) -> list[Any]:
 def _name(name: Any) -> Any:
     name = name.item() if isinstance(name, np.generic) else name
     if not isinstance(name, str | int | float | bool):
-        raise TypeError(f"an action's name must be text or a number, got {name!r}")
+        raise TypeError(f"an action's name must be text or a number, got {checks.shown(name)}")
+    if isinstance(name, int) and name.bit_length() > LONGEST:
+        raise ValueError(
+            f"an action's name must be a number of at most {LONGEST} bits, got {checks.shown(name)}"
+        )
     if isinstance(name, float) and not math.isfinite(name):
         raise ValueError(f"an action's name must be finite where it is a number, got {name!r}")
     return name
@@ -323,10 +328,10 @@ def mask(available: Any, names: Sequence[Any] | None, rows: int) -> np.ndarray:
     or by name (a mapping, a Series), or from the names of those that may."""
     if available is None:
         return everything(rows)
-    if isinstance(available, str | bytes) or not isinstance(available, Iterable):
+    if not checks.is_several(available):
         raise TypeError(
             "available must be true or false for every action, or the names of those on offer, "
-            f"got {available!r}"
+            f"got {checks.shown(available)}"
         )
     if hasattr(available, "columns"):
         raise TypeError("available must have one truth value per action, got a data frame")

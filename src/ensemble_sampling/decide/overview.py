@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
+from ..intervals import Span, mean
 from .decisions import Values
 from .ledger import Decided, Ledger
 from .offered import Offered
@@ -16,7 +16,6 @@ LATEST = 10_000  # decisions that are looked at
 BYTES = 2**24  # of their rows; where there are more, votes are those of every so many-th
 NAMED = 8  # actions whose shares are told; what is missing of 1 are the others'
 SHOWN = 25  # actions of one decision: those most likely to be chosen
-CONFIDENCE = 0.95
 FEW, SHORT = 5, 1.0  # decisions, by and large, and seconds that a part has at least
 
 LATE = f"number > (SELECT max(number) FROM decisions) - {LATEST}"
@@ -101,30 +100,16 @@ def _name(action: str | None, chosen: int) -> str:
 def _rewards(part: np.ndarray, rewards: Sequence[float | None], parts: int) -> list[dict[str, Any]]:
     known = np.array([reward is not None for reward in rewards])
     part, worth = part[known], np.array([reward for reward in rewards if reward is not None])
-    clicks = bool(np.isin(worth, (0, 1)).all())
     order = np.argsort(part, kind="stable")
     groups = np.split(worth[order], np.searchsorted(part[order], np.arange(1, parts)))
-    return [_interval(group, clicks) for group in groups]
+    span = Span.of(worth) if len(worth) else None
+    return [_interval(group, span) for group in groups]
 
 
-def _interval(rewards: np.ndarray, clicks: bool) -> dict[str, Any]:
-    """A mean and where it may be: by Student's t, for zeros and ones by Wilson (1927), who does
-    not take a few zeros in a row for certainty."""
-    n = len(rewards)
-    if n == 0:
-        return {"reward": None, "stderr": None, "low": None, "high": None}
-    mean = float(rewards.mean())
-    stderr = float(rewards.std(ddof=1)) / math.sqrt(n) if n > 1 else None
-    low = high = None
-    if clicks:
-        z = float(ndtri((1 + CONFIDENCE) / 2))
-        middle = mean + z * z / (2 * n)
-        reach = z * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
-        low, high = (middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n)
-    elif stderr is not None:
-        reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * stderr
-        low, high = mean - reach, mean + reach
-    return {"reward": mean, "stderr": stderr, "low": low, "high": high}
+def _interval(rewards: np.ndarray, span: Span | None) -> dict[str, Any]:
+    found = [None] * 4 if span is None or not len(rewards) else [*mean(rewards, span)]
+    found = [value if value is None or math.isfinite(value) else None for value in found]
+    return dict(zip(("reward", "stderr", "low", "high"), found, strict=True))
 
 
 def _votes(

@@ -2,11 +2,11 @@
 
 import re
 import sqlite3
-import struct
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from . import format
 from .copies import write_backup
 from .databases import Statements, public, transaction
 from .format import INSERT, KEY, SCHEMA, paged
+from .locks import Held
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
 PORT = re.compile(r"[0-9,]*")
@@ -24,9 +25,10 @@ TABLES = {table: [*columns, "checksum BLOB"] for table, columns in format.COLUMN
 TABLES |= {"leases": format.LEASES, "blobs": BLOBS}
 NOW = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
 STORE = (
-    f"INSERT INTO blobs VALUES (?, CAST({NOW} * 1000000 AS BIGINT), ?) ON CONFLICT (name) DO "
+    f"INSERT INTO blobs SELECT ?, CAST({NOW} * 1000000 AS BIGINT), ?{{}} ON CONFLICT (name) DO "
     "UPDATE SET version = greatest(blobs.version + 1, excluded.version), content = excluded.content"
 )
+SOON = " FROM set_config('synchronous_commit', 'off', true)"  # on disk a little after its commit
 IDENTITY = (
     "SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), (SELECT oid FROM "
     "pg_database WHERE datname = current_database()), (SELECT oid FROM pg_namespace WHERE "
@@ -43,20 +45,14 @@ WAITING = {
 }
 WRITER = "-c lock_timeout=5s -c statement_timeout=60s -c idle_in_transaction_session_timeout=10min"
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-WRITE = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-    "SET LOCAL idle_in_transaction_session_timeout = '10s'; SELECT pg_advisory_xact_lock({})"
+WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+TURN = (
+    "SELECT set_config('idle_in_transaction_session_timeout', '10s', true), "
+    "pg_advisory_xact_lock({})"
 )
-STANDING = f"PREPARE standing AS {format.STANDING}"  # planned once, not in every turn
 TABLE = {statement: table for table, statement in INSERT.items()}
-# How the server is told a value without spelling it out: the number of its type, and bytes.
-BINARY: dict[str, tuple[int, Callable[[Any], bytes]]] = {
-    "INTEGER": (20, struct.Struct(">q").pack),
-    "REAL": (701, struct.Struct(">d").pack),
-    "TEXT": (25, str.encode),
-    "BLOB": (17, bytes),
-}
-SIZES = (64, 16, 4, 1)  # rows in one statement: few kinds of them, which the server plans once
+ROWS = 1000  # in one statement: PostgreSQL takes 65,535 values
+Statement = tuple[str, Sequence[Any]]  # SQL and its values
 LOST = ("08", "57", "58", "XX")  # kinds of errors after which the server may have gone on
 
 
@@ -89,13 +85,15 @@ def readable(url: str) -> str:
 
 class Postgres:
     """A schema of a database, by `postgresql://...#name`; the name is `default` where it is not
-    given. One connection, made anew when it is lost."""
+    given.
+
+    One connection, which the driver knows best. It is made anew when it was lost, and dropped when
+    an interrupt may have left it in the middle of something; but not within a transaction, which
+    ends with its connection: then everything fails until it is rolled back.
+    """
 
     def __init__(self, url: str, write: bool = True, shared: bool = False):
         self._driver = _driver()
-        from psycopg import generators
-
-        self._generators: Any = generators
         self._url, _, bandit = url.partition("#")
         bandit = bandit or "default"
         if not NAME.fullmatch(bandit):  # which may be a part of the password, and is not shown
@@ -109,11 +107,11 @@ class Postgres:
         self.errors: tuple[type[Exception], ...] = (self._driver.Error,)
         self.renewals = 0
         self._connection: Any = None
-        self._begun = False
-        # Rows of this transaction, by table: they go with the next question, or with its end,
-        # since every answer is waited for.
-        self._unsent: list[tuple[str, list[list[bytes | None]]]] = []
-        self._prepared: set[bytes] = set()  # statements that the server knows
+        self._begun: str | None = None  # "read" or "write", from before BEGIN until after its end
+        self._opening = False  # while it holds the lock of an opening, which the connection ends
+        # Statements of this transaction that go with the next question, or with its end, since
+        # every answer is waited for.
+        self._unsent: list[Statement] = []
 
     def open(self) -> None:
         self._connect()
@@ -125,11 +123,15 @@ class Postgres:
         options = f"{WRITER if self._write else ''} {given.pop('options', '')}".strip()
         settings = WAITING | {"application_name": f"ensemble-sampling {self.schema}"[:63]} | given
         settings["client_encoding"] = "utf8"
-        connection = self._driver.connect(**settings, options=options, autocommit=True)
+        connection = self._driver.connect(
+            **settings, options=options, autocommit=True, cursor_factory=self._driver.RawCursor
+        )
         try:
-            numeric = self._driver.types.numeric
-            connection.adapters.register_dumper(int, numeric.Int8BinaryDumper)
-            connection.adapters.register_loader("numeric", _float_loader(numeric))
+            numeric, adapters = self._driver.types.numeric, connection.adapters
+            adapters.register_dumper(int, numeric.Int8BinaryDumper)
+            adapters.register_dumper(float, numeric.FloatBinaryDumper)
+            adapters.register_dumper(str, self._driver.types.string.StrBinaryDumper)
+            adapters.register_loader("numeric", _float_loader(numeric))
             connection.execute(
                 f"SET search_path TO \"{self.schema}\"; SELECT set_config('synchronous_commit', "
                 "'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -139,8 +141,17 @@ class Postgres:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._begun = connection, False
-        self._unsent, self._prepared = [], set()
+        self.renewals += 1  # first: whoever uses it must know that it is another
+        self._connection = connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @property
+    def _lost(self) -> bool:
+        return self._connection is None or self._connection.closed
 
     def _take(self, connection: Any) -> None:
         """The bandit, alone or with others, until the connection ends."""
@@ -149,7 +160,7 @@ class Postgres:
         end = time.monotonic() + 1.0  # the server takes a moment to see that a process died
         while not connection.execute(ask).fetchone()[0]:
             if time.monotonic() > end:
-                raise OSError(self._taken(connection))
+                raise Held(self._taken(connection))
             time.sleep(0.02)
 
     def _taken(self, connection: Any) -> str:
@@ -164,8 +175,9 @@ class Postgres:
             yield
             return
         key = _number(self.schema, "write")
-        self.execute(f"SELECT pg_advisory_lock({key})")
+        self._opening = True
         try:
+            self.execute(f"SELECT pg_advisory_lock({key})")
             there = "SELECT 1 FROM pg_namespace WHERE nspname = ?"
             if self.execute(there, (self.schema,)).fetchone() is None:
                 self.execute(f'CREATE SCHEMA "{self.schema}"')
@@ -174,10 +186,9 @@ class Postgres:
                     self.execute(f"CREATE TABLE blobs ({', '.join(BLOBS)})")
                     self.execute("ALTER TABLE blobs ALTER COLUMN content SET STORAGE EXTERNAL")
             yield
+            self.execute(f"SELECT pg_advisory_unlock({key})")
         finally:
-            with suppress(self._driver.Error):
-                self.rollback()
-                self._connection.execute(f"SELECT pg_advisory_unlock({key})")
+            self._opening = False
 
     def opened(self) -> None:
         pass
@@ -216,140 +227,113 @@ class Postgres:
 
     @property
     def in_transaction(self) -> bool:
-        return self._begun
+        return self._begun is not None
+
+    def _usable(self) -> Any:
+        """The connection; a new one where it is lost, or where an interrupt left it in a
+        transaction that nobody knows of."""
+        if self._begun or self._opening:
+            if self._lost:
+                raise self._driver.OperationalError(
+                    "the connection was lost, and with it what was begun"
+                    + ("" if self._write else ": open it again")
+                )
+            return self._connection
+        idle = self._driver.pq.TransactionStatus.IDLE
+        if self._lost or self._connection.info.transaction_status != idle:
+            self._drop()
+            self._connect()
+        return self._connection
+
+    def _run(self, statements: Sequence[Statement], begins: str | None = None) -> Any:
+        """Statements in one round trip; the cursor of the last."""
+        handled, connection = sys.exception(), self._usable()
+        self._begun = self._begun or begins
+        try:
+            if len(statements) == 1:
+                return connection.execute(*statements[0], binary=True)
+            with connection.pipeline():
+                cursors = [connection.execute(*one, binary=True) for one in statements]
+            return cursors[-1]
+        except BaseException as error:
+            first = self._first(error, handled)
+            if not isinstance(first, self._driver.Error) or connection.info.pipeline_status:
+                self._drop()  # with answers on their way it is good for nothing
+            raise first from None
+
+    def _first(self, error: BaseException, handled: BaseException | None) -> BaseException:
+        """What went wrong first: the driver tidies up after that, and may fail once more."""
+        first, kinds = error, (self._driver.Error, KeyboardInterrupt, SystemExit)
+        while (before := error.__context__) is not None and before is not handled:
+            first, error = before if isinstance(before, kinds) else first, before
+        return first
+
+    def _again(self, statements: Sequence[Statement], begins: str | None = None) -> Any:
+        """Once more by a new connection, where the old one is lost and nothing was begun by it."""
+        fresh = self._begun is None
+        try:
+            return self._run(statements, begins)
+        except self._driver.OperationalError:
+            if not (fresh and self._lost):
+                raise
+        self._begun = None
+        return self._run(statements, begins)
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
-        if self._unsent:
-            self._send(commit=False)
-        return self._again(partial(self._execute, translated(query), values))
-
-    def _execute(self, query: str, values: Sequence[Any]) -> Any:
-        return self._connection.cursor(binary=True).execute(query, values or None)
-
-    def _again(self, call: Callable[[], Any]) -> Any:
-        """Once more by a new connection, where the old one is lost and nothing began by it."""
-        fresh = not self._begun
-        if fresh and self._connection.closed:
-            self._renew()
-        try:
-            return call()
-        except self._driver.OperationalError:
-            if not fresh or not self._connection.closed:
-                raise
-        self._renew()
-        return call()
-
-    def _renew(self) -> None:
-        """Others may have written meanwhile."""
-        if not self._write:
-            raise OSError("the connection was lost: open it again")
-        self._begun = False
-        self._connect()
-        self.renewals += 1
+        unsent, self._unsent = self._unsent, []
+        return self._again([*unsent, (translated(query), values)])
 
     def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None:
-        if not self._begun or query not in TABLE:
-            for row in rows:
-                self.execute(query, row)
-            return
-        packs = _packs(TABLE[query])
-        each = [
-            [None if v is None else pack(v) for (_, pack), v in zip(packs, row, strict=True)]
-            for row in rows
-        ]
-        self._unsent.append((TABLE[query], each))
-
-    def _send(self, commit: bool) -> str:
-        """What is unsent, and perhaps the end of the transaction, in one round trip; what the
-        server said last."""
-        unsent, self._unsent = self._unsent, []
-        server, wait, generators = self._connection.pgconn, self._connection.wait, self._generators
-        sent: list[bytes | None] = []  # one for every answer: the statement it prepares, if any
-        server.enter_pipeline_mode()
-        try:
-            for table, rows in unsent:
-                self._send_rows(server, table, rows, sent)
-            if commit:
-                server.send_query_params(b"COMMIT", None)
-                sent.append(None)
-            server.pipeline_sync()
-            wait(generators.send(server))
-            said = [wait(generators.fetch_many(server))[0] for _ in sent]
-            wait(generators.fetch_many(server))  # that this was all
-            server.exit_pipeline_mode()
-        except BaseException:
-            self._connection.close()  # with answers on their way it is good for nothing
-            raise
-        done = self._driver.pq.ExecStatus.COMMAND_OK
-        for name, answer in zip(sent, said, strict=True):
-            if answer.status != done:
-                raise self._driver.errors.error_from_result(answer)
-            if name is not None:
-                self._prepared.add(name)
-        return said[-1].command_status.decode()
-
-    def _send_rows(
-        self, server: Any, table: str, rows: list[list[bytes | None]], sent: list[bytes | None]
-    ) -> None:
-        start = 0
-        while start < len(rows):
-            size = next(size for size in SIZES if size <= len(rows) - start)
-            values = [value for row in rows[start : start + size] for value in row]
-            name, start = f"{table} {size}".encode(), start + size
-            if name not in self._prepared and name not in sent:
-                server.send_prepare(name, _insertion(table, size), _kinds(table) * size)
-                sent.append(name)
-            server.send_query_prepared(name, values, [1] * len(values))
-            sent.append(None)
+        table, rows = TABLE[query], list(rows)
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
+            values = [value for row in some for value in row]
+            self._unsent.append((_insertion(table, len(some)), values))
 
     def begin(self, write: bool = True) -> None:
-        self._begin(self._beginning(write))
+        self._begin(write)
 
-    def _beginning(self, write: bool) -> str:
-        return WRITE.format(_number(self.schema, "write")) if write else READ
-
-    def _begin(self, statements: str, prepare: str = "") -> Any:
+    def _begin(self, write: bool, *more: Statement) -> Any:
         self.rollback()
-        return self._again(partial(self._begin_now, statements, prepare))
-
-    def _begin_now(self, statements: str, prepare: str) -> Any:
-        """`prepare`: what the connection must have been told once."""
-        self._begun = True
-        try:
-            if prepare and prepare.encode() not in self._prepared:
-                self._connection.execute(prepare)
-                self._prepared.add(prepare.encode())
-            return self._connection.execute(statements)
-        except self._driver.OperationalError:
-            if self._connection.closed:
-                self._begun = False
-            raise
+        turn = TURN.format(_number(self.schema, "write"))
+        first: list[Statement] = [(WRITE, ()), (turn, ())] if write else [(READ, ())]
+        return self._again([*first, *more], "write" if write else "read")
 
     def standing(self, write: bool | None) -> Sequence[Any]:
         """In one round trip: in READ COMMITTED a statement sees all that was there when it began,
         so that what is counted after the lock is all there is."""
         if write is None:
             return self.execute(format.STANDING).fetchone()
-        found = self._begin(f"{self._beginning(write)}; EXECUTE standing", STANDING)
-        while found.nextset():
-            pass
-        return found.fetchone()
+        return self._begin(write, (format.STANDING, ())).fetchone()
 
     def commit(self) -> None:
-        if self._unsent:
-            said = self._send(commit=True)
-        else:
-            said = self._connection.execute("COMMIT").statusmessage
-        self._begun = False
+        unsent, self._unsent = self._unsent, []
+        said = self._run([*unsent, ("COMMIT", ())]).statusmessage
         if said != "COMMIT":
             raise self._driver.errors.InFailedSqlTransaction("a part of it had failed")
+        self._begun = None
 
     def rollback(self) -> None:
+        """Also where there is none. What is lost is rolled back."""
         self._unsent = []
-        if self._begun:
-            self._begun = False
-            with suppress(self._driver.Error):  # what is lost is rolled back
-                self._connection.execute("ROLLBACK")
+        try:
+            if self._begun and not self._lost:
+                self._end(self._connection)
+        except BaseException as error:
+            self._drop()
+            if not isinstance(error, self._driver.Error):
+                raise
+        finally:
+            self._begun = None
+
+    def _end(self, connection: Any) -> None:
+        """Of what was only read, by COMMIT: after a ROLLBACK the driver forgets all statements
+        that it has prepared."""
+        fine = self._driver.pq.TransactionStatus.INTRANS
+        if self._begun == "read" and connection.info.transaction_status == fine:
+            connection.execute("COMMIT")
+        else:
+            connection.rollback()
 
     def write(self, statements: Statements) -> None:
         with transaction(self):
@@ -367,16 +351,8 @@ class Postgres:
         return NOW
 
     def store(self, name: str, content: bytes, durable: bool) -> None:
-        if durable or self._begun:
-            self.execute(STORE, (name, content))
-            return
-        self._begin("BEGIN; SET LOCAL synchronous_commit TO off")
-        try:
-            self.execute(STORE, (name, content))
-            self.commit()
-        except BaseException:
-            self.rollback()
-            raise
+        late = "" if durable or self._begun else SOON
+        self.execute(STORE.format(late), (name, content))
 
     def stored(self, name: str) -> bytes | None:
         row = self.execute("SELECT content FROM blobs WHERE name = ?", (name,)).fetchone()
@@ -405,12 +381,12 @@ class Postgres:
         """The server does it by itself."""
 
     def close(self) -> None:
-        if self._connection is None or self._connection.closed:
-            return
-        if self._write:
-            with suppress(self._driver.Error, OSError), transaction(self):
-                format.record_counts(self)
-        self._connection.close()
+        try:
+            if self._write and not self._lost:
+                with suppress(self._driver.Error, OSError), transaction(self):
+                    format.record_counts(self)
+        finally:
+            self._drop()
 
 
 def _number(schema: str, what: str) -> int:
@@ -419,23 +395,12 @@ def _number(schema: str, what: str) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-@cache
-def _packs(table: str) -> list[tuple[int, Callable[[Any], bytes]]]:
-    """For every column, how its values are sent."""
-    return [BINARY[column.split()[1]] for column in TABLES[table]]
-
-
-@cache
-def _kinds(table: str) -> list[int]:
-    return [kind for kind, _ in _packs(table)]
-
-
-@cache
-def _insertion(table: str, rows: int) -> bytes:
+@lru_cache(256)
+def _insertion(table: str, rows: int) -> str:
     width = len(TABLES[table])
     marks = [f"${n}" for n in range(1, rows * width + 1)]
     each = [f"({', '.join(marks[n : n + width])})" for n in range(0, len(marks), width)]
-    return f"INSERT INTO {table} VALUES {', '.join(each)}".encode()
+    return f"INSERT INTO {table} VALUES {', '.join(each)}"
 
 
 @cache
@@ -444,7 +409,8 @@ def translated(query: str) -> str:
     if query.startswith("CREATE TABLE"):
         for word, kind in TYPES.items():
             query = re.sub(rf"\b{word}\b", kind, query)
-    return query.replace("%", "%%").replace("?", "%b") if "?" in query else query
+    first, *others = query.split("?")
+    return first + "".join(f"${n}{part}" for n, part in enumerate(others, start=1))
 
 
 @cache

@@ -12,7 +12,7 @@ from jax import Array
 
 from ..agents import first, halved, shares
 from ..config import as_array
-from ..core import Action, Agent, Key, fact, in_one_step, some_key
+from ..core import Action, Agent, Facts, Key, fact, in_one_step, some_key
 from ..threefry import quick
 from .inline import chosen, options, placed
 from .states import Layout, State
@@ -115,6 +115,8 @@ class _Once:
 
     def __init__(self, posterior: Any):
         self.posterior, self.last = posterior, (None, None, None)  # belief, what of it, values
+        said = {name: fact(posterior, name) for name in vars(Facts) if not name.startswith("_")}
+        vars(self).update({name: value for name, value in said.items() if name != "values"})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.posterior, name)

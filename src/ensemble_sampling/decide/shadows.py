@@ -11,30 +11,30 @@ import numpy as np
 from ..agents import as_agent
 from ..config import differences
 from ..core import fact
+from ..intervals import NEVER, POWERS, TAIL, Span, Weights
 from .default import Default
 from .ledger import Decided, Ledger, Opinion
 from .mind import Mind
 from .offers import Offer, Offers, shown
 
-WEIGHTS = """
-SELECT shadow, count(*), avg(r), sum(w), sum(w * r), sum(w * w), sum(w * w * r), sum(w * w * r * r)
+SUMS = ", ".join(f"sum({' * '.join('w' * a + 'r' * b)})" for a, b in POWERS)
+WEIGHTS = f"""
+SELECT shadow, count(*), avg(r), max(w), {SUMS}
 FROM (
   SELECT p.shadow, p.probability / nullif(p.propensity, 0) AS w, CASE
     WHEN EXISTS (SELECT 1 FROM revisions WHERE decision = p.decision) THEN
       (SELECT reward FROM revisions WHERE decision = p.decision ORDER BY nth DESC LIMIT 1)
-    ELSE o.reward END - (SELECT min(reward) FROM outcomes) AS r
+    ELSE o.reward END - (SELECT avg(reward) FROM outcomes) AS r
   FROM opinions AS p JOIN outcomes AS o ON o.decision = p.decision
-) AS weighted WHERE r IS NOT NULL GROUP BY shadow
+) AS weighted WHERE r IS NOT NULL AND w IS NOT NULL GROUP BY shadow
 """
-RANGE = (  # the first is taken off before squares are summed, lest they cancel
-    "SELECT (SELECT min(reward) FROM outcomes), min(reward), max(reward) FROM "
-    "(SELECT reward FROM outcomes UNION ALL SELECT reward FROM revisions) AS every"
-)
-UNSEEN = (
-    2  # rewards at the end of the range that may yet come, as Agresti and Coull (1998) add them
+RANGE = (  # the first is taken off before powers are summed, lest they cancel
+    "SELECT (SELECT avg(reward) FROM outcomes), min(reward), max(reward), "
+    "min(CASE WHEN reward IN (0, 1) THEN 1 ELSE 0 END) FROM "
+    "(SELECT reward FROM outcomes UNION ALL SELECT reward FROM revisions) AS every "
+    "WHERE reward IS NOT NULL"
 )
 SUPPORT = 0.05  # of its choices may have had no chance, before nothing can be said of their value
-NEVER = 1e-6  # a chance as good as none
 CHANCES = (  # of what a shadow chose lately, to be chosen by the agent in charge
     "SELECT p.chosen, d.probabilities FROM opinions AS p JOIN decisions AS d "
     "ON d.number = p.decision WHERE p.shadow = {} ORDER BY p.number DESC LIMIT 1000"
@@ -51,10 +51,10 @@ class Compared:
     """How a shadow would have done, over the decisions it was there for.
 
     agreement: how often it would have chosen what was chosen.
-    value: the mean reward it would have had, by self-normalised inverse propensity weighting, and
-        its standard error, None while all rewards are the same. 1.96 of them to either side cover
-        it also where rewards are rare. What it would choose must have had a chance: decide with a
-        `floor`.
+    value: the mean reward it would have had, by self-normalised inverse propensity weighting as in
+        `evaluate`, with its standard error and 95% interval; these are None while all rewards are
+        the same, but for clicks (0 or 1). What it would choose must have had a chance: decide with
+        a `floor`.
     effective: how many decisions made by itself would tell as much.
     reward: the mean reward of the agent in charge over the same decisions.
     unsupported: the share of its latest choices that had no chance; there is no value where it is
@@ -66,6 +66,8 @@ class Compared:
     agreement: float | None
     value: float | None
     stderr: float | None
+    low: float | None
+    high: float | None
     effective: float
     reward: float | None
     unsupported: float = 0.0
@@ -79,10 +81,10 @@ class Compared:
                 f"{text}; what it would have earned cannot be told: {self.unsupported:.0%} of "
                 "its choices had no chance. Decide with a floor"
             )
-        if self.value is None or self.stderr is None or self.reward is None:
+        if self.value is None or self.low is None or self.reward is None:
             return text
         return (
-            f"{text}, would have earned {self.value:.4g} (standard error {self.stderr:.2g}, as "
+            f"{text}, would have earned {self.value:.4g} ({self.low:.4g} to {self.high:.4g}, as "
             f"from {self.effective:.0f} of its own), in charge {self.reward:.4g}"
         )
 
@@ -169,13 +171,15 @@ def compare(ledger: Ledger) -> tuple[Compared, ...]:
     """How every shadow would have done."""
     agreed = {row[0]: row[1:] for row in ledger.ask_all(AGREEMENT)}
     sums = {row[0]: row[1:] for row in ledger.ask_all(WEIGHTS)}
-    ((origin, low, high),) = ledger.ask_all(RANGE)
+    ((origin, low, high, clicks),) = ledger.ask_all(RANGE)
+    span = Span.seen(low or 0.0, high or 0.0, bool(clicks))
     return tuple(
         _compared(
             name,
             agreed.get(shadow.number),
             sums.get(shadow.number),
-            (origin or 0.0, low or 0.0, high or 0.0),
+            span,
+            origin or 0.0,
             _unsupported(ledger, shadow.number),
         )
         for name, shadow in recorded(ledger).items()
@@ -192,26 +196,26 @@ def _unsupported(ledger: Ledger, shadow: int) -> float:
 
 
 def _compared(
-    name: str, agreed: Any, sums: Any, bounds: tuple[float, ...], unsupported: float
+    name: str, agreed: Any, sums: Any, span: Span, origin: float, unsupported: float
 ) -> Compared:
-    """The variance of the weighted mean is sum(w^2 (r - value)^2) / sum(w)^2. Of rewards that are
-    rare it knows too little: with none at all it is 0. So `UNSEEN` of them are allowed for, each
-    of which would move the value by the range of rewards over the effective number; or over the sum
-    of weights, which is small while what it would choose was hardly ever chosen."""
+    """By sums over its decisions with outcomes: their number, the mean reward, the largest weight,
+    and those of `Weights`; rewards are less `origin`."""
     decisions, agreement = agreed or (0, None)
-    origin, width = bounds[0], bounds[2] - bounds[1]
-    value = stderr = reward = None
+    value = stderr = low = high = reward = None
     effective = 0.0
     if sums is not None:
-        _, reward, w, wr, ww, wwr, wwrr = sums
+        count, reward, largest, *powers = sums
+        weights = Weights(count, tuple(powers), largest, origin)
         reward += origin
-        if w > 0 and unsupported <= SUPPORT:
-            value, effective = wr / w, w * w / ww
-            if width > 0:
-                seen = max(0.0, wwrr - 2 * value * wwr + value**2 * ww) / w**2
-                stderr = math.sqrt(seen + UNSEEN * (width / min(effective, w)) ** 2)
-            value += origin
-    return Compared(name, decisions, agreement, value, stderr, effective, reward, unsupported)
+        if largest > 0 and unsupported <= SUPPORT:
+            effective, found = weights.effective, weights.mean(span)
+            value = found.value
+            if span.high > span.low and math.isfinite(found.stderr or 0.0):
+                by = weights.missing(TAIL) * (span.high - span.low)
+                _, stderr, low, high = found.widened(by).within(span)
+    return Compared(
+        name, decisions, agreement, value, stderr, low, high, effective, reward, unsupported
+    )
 
 
 class Shadows:

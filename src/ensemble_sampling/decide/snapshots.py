@@ -13,9 +13,13 @@ from safetensors.numpy import load, save
 
 from ..config import differences
 from ..files import Damaged
+from . import words
 from .ledger import Ledger
+from .scale import Usual
+from .tables import Columns
 
 SNAPSHOT = "state.safetensors"
+FAR_IN = ".scale.far"  # what `_named` calls that part of a state
 
 
 class Snapshot(NamedTuple):
@@ -27,7 +31,7 @@ class Snapshot(NamedTuple):
     description: Any
     diverged: int
     revisions: int = 0  # of outcomes, which it knows
-    origin: float = 0.0  # what outcomes are counted from
+    usual: Usual = Usual()  # where outcomes are
 
 
 def pack(snapshot: Snapshot) -> bytes:
@@ -39,7 +43,7 @@ def pack(snapshot: Snapshot) -> bytes:
         "description": json.dumps(snapshot.description),
         "diverged": str(snapshot.diverged),
         "revisions": str(snapshot.revisions),
-        "origin": repr(float(snapshot.origin)),
+        "usual": json.dumps(snapshot.usual),
     }
     return save(tensors, {**about, "checksum": _checksum(tensors, about)})
 
@@ -72,7 +76,9 @@ def unpack(
             "restore the ledger, or delete the snapshot"
         )
     revisions, known = int(about.get("revisions", 0)), ledger.revisions_as(about["ledger"])
-    if revisions > known:
+    if known is None and revisions:
+        return _passed_over(f"the snapshot {path} is older than this copy of the ledger")
+    if known is not None and revisions > known:
         raise ValueError(
             f"the snapshot {path} knows {revisions} revised outcomes, the ledger beside it only "
             f"{known}: restore the ledger, or delete the snapshot"
@@ -86,7 +92,7 @@ def unpack(
         return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    counts = (int(about["diverged"]), revisions, float(about.get("origin", 0.0)))
+    counts = (int(about["diverged"]), revisions, _usual(about))
     return Snapshot(state, about["ledger"], sequence, recorded, *counts)
 
 
@@ -98,14 +104,24 @@ def _shapes(arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: (array.shape, array.dtype) for name, array in arrays.items()}
 
 
-def snapshot_diverged(ledger: Ledger, name: str = SNAPSHOT) -> int:
-    """How often members had been put back when the snapshot was taken."""
+def snapshot_noticed(ledger: Ledger, name: str = SNAPSHOT) -> tuple[int, dict[str, str]]:
+    """How often members had been put back when the snapshot was taken, and what its user should
+    know of that and of all else it had learned."""
     content = ledger.stored(name)
+    if content is None:
+        return 0, {}
     try:
-        about = {} if content is None else _read_snapshot(content, ledger.where(name))[1]
-        return int(about.get("diverged", 0))
+        tensors, about = _read_snapshot(content, ledger.where(name))
     except Damaged as error:
         raise Damaged(f"{error}; delete it: opening the bandit writes a new one") from error
+    diverged, strays = int(about.get("diverged", 0)), _usual(about).strays
+    columns = Columns.recorded((ledger.description or {}).get("columns"))
+    far = tensors.get(FAR_IN)
+    return diverged, words.learned(diverged, int(about["sequence"]), strays, far, columns)
+
+
+def _usual(about: dict[str, str]) -> Usual:
+    return Usual(*json.loads(about.get("usual", "[]")))
 
 
 def _read_snapshot(content: bytes, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

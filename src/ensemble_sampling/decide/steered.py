@@ -1,6 +1,7 @@
 """What an administrator changes of a bandit that several processes serve."""
 
 from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 
 from .. import checks
@@ -12,6 +13,7 @@ from .shadows import candidate, recorded
 from .snapshots import SNAPSHOT
 from .transfer import import_history, read_history
 
+IMPORTED = "imported"  # where a ledger keeps the digests of files that were taken in
 KEPT = "kept"  # where a ledger keeps what others want to be kept
 
 
@@ -44,7 +46,8 @@ class Steered(Followed):
             self._ledger.set(KEPT, kept)
 
     def take_in(self, content: bytes) -> int:
-        """Learn what another bandit of the same configuration has learned from; how much."""
+        """Learn what another bandit of the same configuration has learned from; how much. The same
+        file again is no news: nothing of it is learned twice."""
         with self._door:
             try:
                 about, features = read_history(content)
@@ -53,10 +56,15 @@ class Steered(Followed):
             try:
                 with self._ledger.turn():
                     self._settle_down()
+                    known = self._ledger.setting(IMPORTED) or []
+                    if (digest := sha256(content).hexdigest()) in known:
+                        return 0
                     if self._mind.width is None:
                         self._settle_as(about)
                     with refusing():
-                        return import_history(self._ledger, self._mind, about, features)
+                        found = import_history(self._ledger, self._mind, about, features)
+                    self._ledger.set(IMPORTED, [*known, digest])
+                    return found
             finally:
                 self._load()
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import words
 from .databases import as_place
 from .ledger import Decided, Ledger
 from .shadows import Compared, compare
-from .snapshots import snapshot_diverged
+from .snapshots import snapshot_noticed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,12 +147,13 @@ def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None 
 
     `plot` names a file for a figure of it, in any format Matplotlib writes.
     """
+    if plot is not None and os.path.isdir(plot):
+        raise ValueError(f"plot must name a file, and {plot} is a folder")
     ledger = Ledger(as_place(folder), write=False)
     try:
         if plot is not None:
             draw(ledger).savefig(plot)
-        diverged = snapshot_diverged(ledger)
-        noticed = words.diverged(diverged)
-        return summarize(ledger, diverged, warnings=() if noticed is None else (noticed,))
+        diverged, noticed = snapshot_noticed(ledger)
+        return summarize(ledger, diverged, warnings=tuple(noticed.values()))
     finally:
         ledger.close()

@@ -188,7 +188,11 @@ def needs_hasher(features: Any, context: Any) -> bool:
         rows = records(features)
     else:
         rows = list(features.values()) if isinstance(features, Mapping) else features
-    return _worded([] if rows is None else rows) or _worded([] if context is None else [context])
+    try:
+        around = [] if context is None else [context]
+        return _worded([] if rows is None else rows) or _worded(around)
+    except RecursionError as error:
+        raise ValueError("a description contains itself, or is nested too deeply") from error
 
 
 def _worded(rows: Any) -> bool:

@@ -14,10 +14,13 @@ import numpy as np
 from ..core import fact
 from ..learners.losses import SquaredError
 from .decisions import Values
+from .scale import FAR
+from .tables import Columns
 
 FIRST = 128  # outcomes after which to look; then after twice as many, and so on
 RECENT = 100  # surprises that count, and must be there
 TIMES = 3.0  # by which a noise level must be wrong
+SELDOM = 10_000  # outcomes of which one may lie far out by chance
 LAST = 1024  # decisions after which no feature is expected to begin to vary
 WAITING = 1000  # decisions whose outcome is compared with what was expected
 
@@ -119,8 +122,44 @@ def alone(outcomes: int) -> str | None:
     )
 
 
-def diverged(times: int) -> str | None:
-    """On models that were lost."""
+def learned(
+    diverged: int, outcomes: int, strays: int, far: Any, columns: Columns | None
+) -> dict[str, str]:
+    """On what so many outcomes were to the agent, by kind: how often models were lost, how many
+    outcomes strayed (see `Usual`), and in how many each feature was out of range (see `Scale`)."""
+    found = {
+        "diverged": _diverged(diverged),
+        "strays": _strays(strays, outcomes),
+        "far": None if far is None else _far(np.asarray(far), outcomes, columns),
+    }
+    return {kind: text for kind, text in found.items() if text is not None}
+
+
+def _strays(strays: int, outcomes: int) -> str | None:
+    if strays == 0:
+        return None
+    return (
+        f"{strays} of {outcomes} outcomes lie far beyond all others: they count for little, and "
+        "for nothing where none like them follow; correct them if they are wrong"
+    )
+
+
+def _far(far: np.ndarray, outcomes: int, columns: Columns | None) -> str | None:
+    places = [n for n in np.argsort(-far, kind="stable").tolist() if far[n] * SELDOM > outcomes]
+    if outcomes < FIRST or not places:
+        return None
+    names = None if columns is None else columns.flat
+    each = [
+        f"{f'column {n}' if names is None else repr(names[n])} in {far[n]:.0f}" for n in places[:10]
+    ]
+    return (
+        f"features were more than {FAR:g} standard deviations from their mean in some of "
+        f"{outcomes} outcomes ({', '.join(each)}{', ...' if len(places) > 10 else ''}), where they "
+        f"count as {FAR:g}: if that is often, give their logarithm, say"
+    )
+
+
+def _diverged(times: int) -> str | None:
     if times == 0:
         return None
     return (

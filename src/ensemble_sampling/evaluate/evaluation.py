@@ -10,17 +10,20 @@ import numpy as np
 
 from .. import checks
 from ..decide.bandit import Bandit
-from ..learners.linear import Linear
-from .estimates import (
-    BIASED,
-    METHODS,
+from ..intervals import (
+    NEVER,
+    SURE,
+    TAIL,
+    Errors,
     Estimate,
-    Judged,
-    contributions,
+    Span,
     effective,
-    errors,
     interval,
+    mean,
+    weighted,
 )
+from ..learners.linear import Linear
+from .estimates import BIASED, METHODS, Judged, contributions, errors, slopes
 from .informed import Informed
 from .log import Log
 from .model import Fitted
@@ -28,7 +31,7 @@ from .policies import Policy, as_policy
 from .results import LOGGED, Comparison, Evaluation
 
 ONE = "policy"  # what a policy is called that is alone
-ENOUGH = 100  # decisions, before weights that are missing cannot be chance
+RARE = 3e-5  # the chance of weights so small, to doubt propensities that say all of them could be
 
 
 def evaluate(
@@ -94,7 +97,8 @@ class _Facts:
     """What the log says of one policy, before anything is estimated."""
 
     judged: Judged
-    unsupported: float
+    unsupported: float  # probably
+    surely: float  # and beyond doubt
     exact: bool
     taught: bool
 
@@ -113,6 +117,7 @@ def _judge(
     weight = {name: np.empty(count) for name in policies}
     direct = {name: np.empty(count) for name in policies}
     outside = dict.fromkeys(policies, 0.0)
+    largest = dict.fromkeys(policies, 0.0)
     reach: dict[str, Any] = dict.fromkeys(policies, 0.0)
     for offers in log.offers():
         rows, chosen = offers.rows, log.chosen[offers.rows]
@@ -124,20 +129,27 @@ def _judge(
             weight[name][rows] = chances[at, chosen] / log.propensity[rows]
             direct[name][rows] = np.einsum("mk,mk->m", chances, values)
             if offers.propensities is not None:
-                outside[name] += float(chances[offers.propensities <= 0].sum())
+                shares = np.asarray(offers.propensities, np.float64)
+                outside[name] += float(chances[shares < NEVER].sum())
+                could = shares * count >= 1
+                most = (chances[could] / shares[could]).max(initial=0.0)
+                largest[name] = max(largest[name], float(most))
             if isinstance(rewards, Fitted):
                 reach[name] = reach[name] + rewards.reach(offers, chances)
     found = {}
     for name in policies:
         representer = rewards.representer(reach[name]) if isinstance(rewards, Fitted) else None
-        exact = log.has_all_propensities
-        # A propensity of one in a billion is above 0, and shows as little as none.
-        share = outside[name] / count
-        if not exact or count >= ENOUGH:
-            share = max(share, _shortfall(weight[name], 4.0 if exact else 1.96))
+        exact, share = log.has_all_propensities, outside[name] / count
+        if not exact:
+            least = log.propensity[log.propensity * count >= 1].min(initial=1.0)
+            largest[name] = 1 / float(least)
+        # A propensity of one in a million is above 0, and shows as little as none.
+        weights = weighted(weight[name], log.outcome)
+        probably = max(share, weights.missing(RARE if exact else TAIL))
+        surely = max(share, weights.missing(SURE, max(largest[name], weights.largest)))
         facts = Judged(weight[name], log.outcome, fitted, direct[name], representer)
         given = several[name]
-        found[name] = _Facts(facts, share, exact, _knows(given, log))
+        found[name] = _Facts(facts, probably, surely, exact, _knows(given, log))
     return found
 
 
@@ -176,13 +188,6 @@ def _named(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from error
 
 
-def _shortfall(weight: np.ndarray, errors: float) -> float:
-    """Weights have the mean 1 less the unsupported share: what is missing by so many standard
-    errors, of which more are asked where propensities already say most of it."""
-    missing = 1 - float(weight.mean() + errors * weight.std() / np.sqrt(len(weight)))
-    return max(0.0, missing)
-
-
 def _is_array(model: Any) -> bool:
     return model is not None and not isinstance(model, Linear) and hasattr(model, "__len__")
 
@@ -200,22 +205,22 @@ class _Given:
 def _estimated(
     log: Log, judged: dict[str, _Facts], clip: float, support: float, baseline: str
 ) -> dict[str, Evaluation]:
-    outcome = log.outcome
-    earned = interval(float(outcome.mean()), outcome - outcome.mean())
+    outcome, span = log.outcome, Span.of(log.outcome)
+    earned = mean(outcome, span)
     base = _Pieces.logged(outcome) if baseline == LOGGED else None
     if base is None:
         base = _Pieces.of(judged[baseline], clip)
     found = {}
     for name, facts in judged.items():
         pieces, share = _Pieces.of(facts, clip), facts.unsupported
-        refused = refusal(share, facts.exact, support)
+        refused = refusal(facts.surely, facts.exact, support) or _nothing(facts.judged.weight)
         below = base.unsupported if baseline != LOGGED else 0.0
-        values, gaps = {}, {}
+        values, gaps, gap = {}, {}, pieces.less(base)
         for method in () if refused else METHODS:
             room = _room(method, outcome)
-            value, error = pieces.value[method], pieces.error[method]
-            values[method] = _around(method, value, error).widened(share * room)
-            less = _around(method, value - base.value[method], error - base.error[method])
+            value = pieces.estimate(method, span)
+            values[method] = value.widened(share * room).within(span)
+            less = gap.estimate(method, span)
             same = name == baseline
             gaps[method] = less if same else less.widened((share + below) * room)
         found[name] = Evaluation(
@@ -240,25 +245,39 @@ def _estimated(
 class _Pieces:
     """The value of every estimate, and what each decision contributes to its error."""
 
+    outcome: np.ndarray
     value: dict[str, float]
     error: dict[str, np.ndarray]
+    slope: dict[str, np.ndarray]
     unsupported: float
 
     @classmethod
     def of(cls, facts: _Facts, clip: float) -> "_Pieces":
-        parts = contributions(facts.judged, clip)
+        judged, parts = facts.judged, contributions(facts.judged, clip)
         value = {name: float(part.mean()) for name, part in parts.items()}
-        return cls(value, errors(facts.judged, parts), facts.unsupported)
+        about = errors(judged, parts), slopes(judged)
+        return cls(judged.outcome, value, *about, facts.unsupported)
 
     @classmethod
     def logged(cls, outcome: np.ndarray) -> "_Pieces":
-        mean = float(outcome.mean())
-        away = outcome - mean
-        return cls(dict.fromkeys(METHODS, mean), dict.fromkeys(METHODS, away), 0.0)
+        mean, one = float(outcome.mean()), np.ones_like(outcome)
+        value: dict[str, float] = dict.fromkeys(METHODS, mean)
+        error: dict[str, np.ndarray] = dict.fromkeys(METHODS, outcome - mean)
+        slope: dict[str, np.ndarray] = dict.fromkeys(METHODS, one)
+        return cls(outcome, value, error, slope, 0.0)
 
+    def less(self, other: "_Pieces") -> "_Pieces":
+        """The differences."""
+        value = {name: self.value[name] - other.value[name] for name in METHODS}
+        error = {name: self.error[name] - other.error[name] for name in METHODS}
+        slope = {name: part - other.slope[name] for name, part in self.slope.items()}
+        return _Pieces(self.outcome, value, error, slope, 0.0)
 
-def _around(method: str, value: float, error: np.ndarray) -> Estimate:
-    return Estimate(value, None, None, None) if method in BIASED else interval(value, error)
+    def estimate(self, method: str, span: Span) -> Estimate:
+        if method in BIASED:
+            return Estimate(self.value[method], None, None, None)
+        error, slope = self.error[method], self.slope[method]
+        return interval(self.value[method], Errors.of(error, self.outcome, slope, span))
 
 
 def _room(method: str, outcome: np.ndarray) -> float:
@@ -267,6 +286,15 @@ def _room(method: str, outcome: np.ndarray) -> float:
     if method in ("inverse propensity", "clipped"):
         return float(np.abs(outcome).max())
     return float(np.ptp(outcome))
+
+
+def _nothing(weight: np.ndarray) -> str | None:
+    if weight.any():
+        return None
+    return (
+        f"refused: the policy would have chosen otherwise in all of the {len(weight)} decisions, "
+        "which therefore say nothing of it: gather more of them"
+    )
 
 
 def refusal(share: float, exact: bool, support: float) -> str | None:

@@ -6,8 +6,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..intervals import Estimate
 from ..simulate.styles import FONT, plain, style
-from .estimates import Estimate
 
 if TYPE_CHECKING:
     from .results import Comparison

@@ -5,11 +5,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from .. import checks
 from ..config import short
 from ..core import Action, Agent, Key, fact, taken
+from ..decide.default import Default
 from ..decide.features import precision
 from ..decide.programs import Rule
 from ..decide.states import State
@@ -20,8 +22,12 @@ from .policies import pupil, taught
 class Informed(eqx.Module):
     """An agent that learned a log, in its order, before its first decision: for `simulate`.
 
-    It sees features in the units a bandit would have after the log, and goes on in these; None is
-    the default agent. A bandit does the same by `learn_from`, which also records it.
+    It sees features in the units a bandit would have after the log, and goes on in these, as it
+    counts outcomes as a bandit would; None is the default agent. A bandit does the same by
+    `learn_from`, which also records it.
+
+    origin, most: what the default agent counts outcomes from, and how far from it one can count
+        (infinite while that is not known), see `decide.scale.Usual`
     """
 
     agent: Agent
@@ -29,6 +35,8 @@ class Informed(eqx.Module):
     features: Any
     outcome: Any
     scale: Any
+    origin: Any
+    most: Any
     mark: str = eqx.field(static=True)
     arms = taken("agent", "arms")
     dim = taken("agent", "dim")
@@ -46,12 +54,19 @@ class Informed(eqx.Module):
             raise TypeError(f"{agent!r} runs in plain Python: teach it by Bandit.learn_from")
         self.chosen = log.chosen.astype("int32")
         self.features = log.chosen_rows().astype(precision())
-        self.outcome = log.outcome.astype(precision())
+        outcome, usual = one.all_counted(log.outcome)
+        most = Default().stray * usual.reach or np.inf
+        self.origin, self.most = (usual.origin, most) if one.default else (None, None)
+        self.outcome = outcome.astype(precision())
         self.scale, self.mark = one.scale(self.features), log.mark
 
     @property
     def label(self) -> str:
         return f"{fact(self.agent, 'label')}, informed"
+
+    @property
+    def _start(self) -> Array:
+        return jnp.asarray(self.origin, float)
 
     def init(self, key: Key) -> State:
         start, learn = jax.random.split(key)
@@ -71,6 +86,9 @@ class Informed(eqx.Module):
         if state.scale is not None:
             state = State(state.scale.see(action.features), state.belief)
         action = Action(action.index, self._seen(state, action.features))
+        if self.origin is not None:
+            away = outcome - self._start
+            outcome = jnp.clip(away, -self.most, self.most)
         return State(state.scale, self.agent.update(key, state.belief, action, outcome))
 
     def probabilities(
@@ -80,7 +98,8 @@ class Informed(eqx.Module):
         return self.agent.probabilities(state.belief, features, available, key)
 
     def values(self, key: Key, state: State, features: Array) -> Array | None:
-        return fact(self.agent, "values")(key, state.belief, self._seen(state, features))
+        found = fact(self.agent, "values")(key, state.belief, self._seen(state, features))
+        return found if found is None or self.origin is None else found + self._start
 
     def diverged(self, state: State) -> Array | int:
         return fact(self.agent, "diverged")(state.belief)

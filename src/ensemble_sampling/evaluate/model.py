@@ -35,7 +35,9 @@ class Fitted:
             )
         if len(log) < checks.size("folds", folds, least=2):
             raise ValueError(f"{len(log)} decisions cannot be put into {folds} folds")
-        order = np.random.default_rng(checks.size("seed", seed, least=0)).permutation(len(log))
+        order = np.random.default_rng(checks.size("seed", seed, least=0, below=2**128)).permutation(
+            len(log)
+        )
         self.fold = (order % folds).astype(np.uint8)
         self.folds, self.groups = folds, log.arms if log.shared else 1
         self._log, self._x = log, log.chosen_rows()

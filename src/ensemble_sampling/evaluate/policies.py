@@ -18,7 +18,7 @@ from ..decide.default import Default
 from ..decide.features import precision
 from ..decide.offers import shown
 from ..decide.programs import Rule, learn, offered, probabilities
-from ..decide.scale import Scale, frozen
+from ..decide.scale import Scale, Usual, frozen
 from ..decide.states import State
 from .log import Log, Offers, slices
 
@@ -56,6 +56,23 @@ class Pupil(NamedTuple):
     @property
     def rule(self) -> Rule:
         return Rule(self.agent)
+
+    def usual(self, outcomes: np.ndarray) -> Usual:
+        """What a bandit counts outcomes by, which has so many."""
+        return Usual.after(outcomes) if self.default else Usual()
+
+    def counted(
+        self, usual: Usual, outcomes: np.ndarray, before: int, of: int
+    ) -> tuple[np.ndarray, Usual]:
+        """Outcomes as it learns them after so many others, and what is usual after them, where what
+        is usual was taken from the first `of`."""
+        if not self.default:
+            return outcomes, usual
+        return usual.all_counted(outcomes, Default().stray, before, of)
+
+    def all_counted(self, outcomes: np.ndarray) -> tuple[np.ndarray, Usual]:
+        """The same of all that there are."""
+        return self.counted(self.usual(outcomes), outcomes, 0, frozen(len(outcomes)))
 
     def scale(self, rows: np.ndarray) -> Scale | None:
         """That of a bandit after outcomes of rows (n, d), see `Scale`."""
@@ -350,13 +367,13 @@ def learned(one: Pupil, seed: int, x: np.ndarray, chosen: np.ndarray, outcome: n
     the same keys, and so the same numbers."""
     keys = streams(seed)
     state = State(one.scale(x), one.agent.init(keys.start))
-    origin = float(outcome[0]) if one.default and len(outcome) else 0.0
+    outcome, _ = one.all_counted(outcome)
     leaves, structure = jax.tree.flatten(jax.tree.map(as_array, one.rule))
     step = _learning(structure)
     for rows in slices(len(x)):
         number = np.arange(rows.start, rows.stop, dtype=np.uint32)
         words = keys.words(number, chosen[rows])
-        y = (outcome[rows] - origin).astype(precision())
+        y = outcome[rows].astype(precision())
         if fact(one.agent, "host"):
             for row in zip(words, x[rows], y, strict=True):
                 state = learn(one.rule, row[0], state, *row[1:])

@@ -16,7 +16,7 @@ from ..decide.features import precision
 from ..decide.programs import Rule, learn
 from ..decide.scale import LAST, frozen
 from ..decide.states import State
-from .estimates import Estimate, interval
+from ..intervals import Estimate, Span, mean
 from .evaluation import refusal
 from .log import Log, Offers
 from .policies import padded, pupil
@@ -89,20 +89,27 @@ def replay(
     keys = jax.random.split(jax.random.key(seed, impl="threefry2x32"), 4)
     state, past = State(one.scale(np.zeros((0, log.dim))), one.agent.init(keys[0])), _Past()
     run, relearn = _eager(one.rule) if fact(one.agent, "host") else _compiled(one.rule)
-    counted, outside = np.zeros(len(log), bool), 0
+    counted, outside, usual = np.zeros(len(log), bool), 0, one.usual(log.outcome[:0])
+    rescaled = state.scale is not None or one.default
     for offers in log.offers():
         rows, count, first = _rows(offers, log, least, keys[3]), len(offers.features), 0
+        outcome = log.outcome[offers.rows]
         while first < count:
-            room = past.room if state.scale is not None else FOR_EVER
+            room = past.room if rescaled else FOR_EVER
+            taken = past.learned, frozen(past.learned)
+            rows.outcome[:count], _ = one.counted(usual, outcome, *taken)
             state, used, impossible, done = run(keys, state, np.int32(room), np.int32(first), rows)
             now = np.flatnonzero(np.asarray(used)[:count])
             counted[offers.rows.start + now] = True
             outside += int(np.asarray(impossible)[:count].sum())
             first += int(np.asarray(done)[:count].sum())
-            past.add(rows, now)
-            if past.learned == frozen(past.learned) and len(now) and state.scale is not None:
-                scale = one.scale(np.stack([x for _, x, _ in past.rows]))
-                state = relearn(State(scale, one.agent.init(keys[0])), past.filled())
+            past.add(rows, now, outcome)
+            _, usual = one.counted(usual, outcome[now], *taken)
+            if past.learned == frozen(past.learned) and len(now) and rescaled:
+                _, features, raw = map(np.stack, zip(*past.rows, strict=True))
+                learned, usual = one.all_counted(raw)
+                state = State(one.scale(features), one.agent.init(keys[0]))
+                state = relearn(state, past.filled(learned))
     share = outside / len(log)
     if (refused := refusal(share, True, support)) is not None:
         raise ValueError(refused)
@@ -113,7 +120,7 @@ def replay(
             f"smallest propensity, {least:.2g}, is so small that none was let through; give `least`"
         )
     rewards = log.outcome[rows]
-    value = interval(float(rewards.mean()), rewards - rewards.mean())
+    value = mean(rewards, Span.of(log.outcome))
     return Replay(fact(one.agent, "label"), len(log), rewards, rows, value, share)
 
 
@@ -156,7 +163,7 @@ def _rows(offers: Offers, log: Log, least: float, key: Any) -> _Row:
         possible[:count] = offers.propensities > 0
     number = np.arange(offers.rows.start, offers.rows.start + room, dtype=np.uint32)
     chosen = filled(log.chosen[offers.rows], np.int32)
-    outcome = filled(log.outcome[offers.rows], precision())
+    outcome = np.zeros(room, precision())
     keys = jax.vmap(lambda n: jax.random.key_data(jax.random.fold_in(key, n)))(number)
     words = np.column_stack([np.asarray(keys), chosen.astype(np.uint32)])
     return _Row(number, words, features, available, possible, chosen, chance, outcome)
@@ -171,21 +178,22 @@ class _Past:
     def __init__(self) -> None:
         self.learned, self.rows = 0, []
 
-    def add(self, rows: _Row, now: np.ndarray) -> None:
+    def add(self, rows: _Row, now: np.ndarray, outcome: np.ndarray) -> None:
         self.learned += len(now)
         for at in now[: LAST - len(self.rows)]:
             features = rows.features[at]
             x = features[0 if len(features) == 1 else rows.chosen[at]]
-            self.rows.append((rows.words[at], x, rows.outcome[at]))
+            self.rows.append((rows.words[at], x, outcome[at]))
 
     @property
     def room(self) -> int:
         """How many more outcomes are learned before the scale is taken anew."""
         return FOR_EVER if self.learned >= LAST else max(self.learned, 1)
 
-    def filled(self) -> tuple[np.ndarray, ...]:
-        """(which are there, words, features, outcomes), always of one size."""
-        columns = [np.stack(column) for column in zip(*self.rows, strict=True)]
+    def filled(self, outcome: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(which are there, words, features, outcomes as learned), always of one size."""
+        words, features, _ = map(np.stack, zip(*self.rows, strict=True))
+        columns = words, features, outcome.astype(precision())
         there = np.arange(LAST) < len(self.rows)
         missing = LAST - len(self.rows)
         return there, *(np.concatenate([c, np.repeat(c[:1], missing, axis=0)]) for c in columns)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import write_json
-from .estimates import Estimate
+from ..intervals import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

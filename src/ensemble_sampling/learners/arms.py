@@ -10,7 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
-from .scales import Seen
+from .scales import Member, Seen, luck
 from .sums import Sum, check_forgetting, wander
 
 
@@ -78,7 +78,7 @@ class IndependentArms(eqx.Module):
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Evidence, Array]:
+    ) -> tuple[Evidence, Member]:
         # Strongly typed: a weak type would compile a caller's jitted update a second time.
         learned = self.noise_std is None
         known = Evidence(
@@ -88,13 +88,16 @@ class IndependentArms(eqx.Module):
             Seen.nothing(()) if learned else None,
         )
         distance = spread * self._width * jax.random.normal(key, (self.arms,))
-        return known, jnp.asarray(distance, float)
+        return known, Member(
+            jnp.asarray(distance, float), luck(key, (), noise) if learned else None
+        )
 
-    def center(self, key: Key) -> tuple[Evidence, Array]:
-        return self.init(key, 0.0)
+    def center(self, key: Key) -> tuple[Evidence, Member]:
+        known, member = self.init(key, 0.0)
+        return known, member._replace(luck=None)
 
-    def _noise(self, shared: Evidence) -> Any:
-        return self.noise_std if shared.seen is None else shared.seen.noise_std
+    def _noise(self, shared: Evidence, luck: Array | None = None) -> Any:
+        return self.noise_std if shared.seen is None else shared.seen.drawn(luck)
 
     def _means(self, shared: Evidence, i: Any = slice(None)) -> Array:
         """The arms' means, as best known."""
@@ -103,22 +106,22 @@ class IndependentArms(eqx.Module):
             return mean
         return mean + (1 - shared.ones[i]) * shared.seen.center
 
-    def predict(self, shared: Evidence, member: Array, features: Array) -> Array:
+    def predict(self, shared: Evidence, member: Member, features: Array) -> Array:
         if features.shape[0] != self.arms:
             raise ValueError(
                 f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
             )
-        return self._means(shared) + self._noise(shared) * member
+        return self._means(shared) + self._noise(shared, member.luck) * member.away
 
     def observe(
         self,
         key: Key,
         shared: Evidence,
-        member: Array,
+        member: Member,
         action: Action,
         outcome: Array,
         noise: Noise,
-    ) -> tuple[Evidence, Array]:
+    ) -> tuple[Evidence, Member]:
         if jnp.shape(outcome) != ():
             raise ValueError(f"IndependentArms learns a single number, got {jnp.shape(outcome)}")
         i = action.index
@@ -139,10 +142,11 @@ class IndependentArms(eqx.Module):
             seen,
         )
         shift = 0.0 if noise.shift is None else noise.shift
-        member = member.at[i].add(share * (shift - member[i]))
+        away = member.away
+        member = member._replace(away=away.at[i].add(share * (shift - away[i])))
         return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
 
-    def _forget(self, shared: Evidence, member: Array, noise: Noise) -> tuple[Evidence, Array]:
+    def _forget(self, shared: Evidence, member: Member, noise: Noise) -> tuple[Evidence, Member]:
         g: Any = self.forgetting
         # Variances mix, and pulls are their inverses.
         fade = 1 / (g + (1 - g) * shared.pulls.value * self._width**2)
@@ -154,13 +158,15 @@ class IndependentArms(eqx.Module):
             None if shared.seen is None else shared.seen.fade(g),
         )
         xi = 0.0 if noise.drift is None else self._width * noise.drift
-        return known, member + wander(member, 0.0, g, xi)
+        away = member.away
+        return known, member._replace(away=away + wander(away, 0.0, g, xi))
 
-    def mean_and_std(self, belief: tuple[Evidence, Array], features: Array) -> tuple[Array, Array]:
+    def mean_and_std(self, belief: tuple[Evidence, Member], features: Array) -> tuple[Array, Array]:
         shared, member = belief
-        std = self._noise(shared) * jax.lax.rsqrt(shared.pulls.value)
-        return self.predict(shared, member, features), std
+        noise: Any = self.noise_std if shared.seen is None else shared.seen.wide
+        return self.predict(shared, member, features), noise * jax.lax.rsqrt(shared.pulls.value)
 
-    def draw(self, key: Key, shared: Evidence, member: Array) -> Array:
+    def draw(self, key: Key, shared: Evidence, member: Member) -> Member:
         width = jax.lax.rsqrt(shared.pulls.value)
-        return member + width * jax.random.normal(key, (self.arms,))
+        own = None if shared.seen is None else luck(key, ())
+        return Member(member.away + width * jax.random.normal(key, (self.arms,)), own)

@@ -11,7 +11,7 @@ from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
 from .linear import Known, Linear
-from .sums import Sum
+from .scales import Member
 
 
 class Blend(eqx.Module):
@@ -61,7 +61,7 @@ class Blend(eqx.Module):
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[tuple[Known, ...], tuple[Sum, ...]]:
+    ) -> tuple[tuple[Known, ...], tuple[Member, ...]]:
         # One key: models that are alike start alike, and an average of theirs as wide as they are.
         each = [learner.init(key, spread, noise) for learner in self.learners]
         return tuple(known for known, _ in each), tuple(member for _, member in each)
@@ -102,6 +102,6 @@ class Blend(eqx.Module):
         ]
         return tuple(known for known, _ in each), tuple(own for _, own in each)
 
-    def draw(self, key: Key, shared: Any, member: Any) -> tuple[Sum, ...]:
+    def draw(self, key: Key, shared: Any, member: Any) -> tuple[Member, ...]:
         parts = zip(self.learners, shared, member, strict=True)
         return tuple(learner.draw(key, known, own) for learner, known, own in parts)

@@ -10,8 +10,9 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
+from ..linalg import triangle
 from ..rewards import Reward, checked
-from .scales import Seen
+from .scales import Member, Seen, luck
 from .sums import Sum, check_forgetting, wander
 
 
@@ -129,17 +130,14 @@ class Linear(eqx.Module):
         mean = jnp.broadcast_to(mean, self._shape)
         return mean, root if self.noise_std is None else root / self.noise_std
 
-    def distance(self, shared: Known, member: Sum, features: Array) -> Array:
-        """How far a member's mean outcomes are from the best known ones."""
-        return self.noise(shared) * _times(self._inputs(features), member.value)
-
-    def noise(self, shared: Known) -> Any:
-        """The noise's standard deviation, as told or as learned so far."""
-        return self.noise_std if shared.seen is None else shared.seen.noise_std
+    def noise(self, shared: Known, luck: Array | None = None) -> Any:
+        """The noise's standard deviation, as told or as learned so far, for a member of such luck
+        or as best known."""
+        return self.noise_std if shared.seen is None else shared.seen.drawn(luck)
 
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Known, Sum]:
+    ) -> tuple[Known, Member]:
         mean, root = self._prior
         known = Known(
             Sum.of(root),
@@ -147,19 +145,22 @@ class Linear(eqx.Module):
             Sum.of(jnp.zeros(self._shape[:1])) if self.centred else None,
             Seen.nothing(self._outcome_shape) if self.noise_std is None else None,
         )
-        return known, Sum.of(jnp.asarray(spread * self._spread(key, root), float))
+        own = None if known.seen is None else luck(key, self._outcome_shape, noise)
+        return known, Member(Sum.of(jnp.asarray(spread * self._spread(key, root), float)), own)
 
     def _spread(self, key: Key, root: Array) -> Array:
         """A draw from N(0, root root') for every entry of the outcome."""
         return root @ jax.random.normal(key, self._shape)
 
-    def center(self, key: Key) -> tuple[Known, Sum]:
-        return self.init(key, 0.0)
+    def center(self, key: Key) -> tuple[Known, Member]:
+        known, member = self.init(key, 0.0)
+        return known, member._replace(luck=None)
 
-    def predict(self, shared: Known, member: Sum, features: Array) -> Array:
+    def predict(self, shared: Known, member: Member, features: Array) -> Array:
         checks.features(features, self.dim)
-        noise = self.noise(shared)
-        value = self.mean(shared, features) + self.distance(shared, member, features)
+        noise = self.noise(shared, member.luck)
+        away = _times(self._inputs(features), member.away.value)
+        value = self.mean(shared, features) + noise * away
         return value if self.reward is None else self.reward.expected(value, noise)
 
     def mean(self, shared: Known, features: Array) -> Array:
@@ -172,14 +173,14 @@ class Linear(eqx.Module):
         return _times(x, shared.mean.value) + jnp.multiply.outer(rest, shared.seen.center)
 
     def observe(
-        self, key: Key, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Sum]:
+        self, key: Key, shared: Known, member: Member, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Known, Member]:
         shared, member = self.learn(shared, member, action, outcome, noise)
         return (shared, member) if self.forgetting is None else self.forget(shared, member, noise)
 
     def learn(
-        self, shared: Known, member: Sum, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Sum]:
+        self, shared: Known, member: Member, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Known, Member]:
         """Condition on the outcome."""
         if jnp.shape(outcome) != self._outcome_shape:
             raise ValueError(
@@ -207,15 +208,16 @@ class Linear(eqx.Module):
             None if shared.ones is None else moved(shared.ones, 1.0),
             seen,
         )
-        return known, moved(member, 0.0 if noise.shift is None else noise.shift)
+        shift = 0.0 if noise.shift is None else noise.shift
+        return known, member._replace(away=moved(member.away, shift))
 
-    def forget(self, shared: Known, member: Sum, noise: Noise) -> tuple[Known, Sum]:
+    def forget(self, shared: Known, member: Member, noise: Noise) -> tuple[Known, Member]:
         """Let the truth drift by one observation."""
         g: Any = self.forgetting
         mean, prior = self._prior
         root = shared.root.value + shared.root.lost
         both = jnp.concatenate([jnp.sqrt(g) * root.T, jnp.sqrt(1 - g) * prior.T])
-        mixed = Sum.of(jnp.linalg.qr(both, mode="r").T)
+        mixed = Sum.of(triangle(both).T)
         mixed = jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, shared.root)
         known = Known(
             mixed,
@@ -224,15 +226,19 @@ class Linear(eqx.Module):
             None if shared.seen is None else shared.seen.fade(g),
         )
         xi = 0.0 if noise.drift is None else prior @ noise.drift
-        return known, member.add(wander(member.value + member.lost, 0.0, g, xi))
+        away = member.away
+        away = away.add(wander(away.value + away.lost, 0.0, g, xi))
+        return known, member._replace(away=away)
 
-    def mean_and_std(self, belief: tuple[Known, Sum], features: Array) -> Any:
+    def mean_and_std(self, belief: tuple[Known, Member], features: Array) -> Any:
         """x'mu and sqrt(x'Sigma x) of every action; rewards of vectors have no closed form."""
         if self.reward is not None:
             return None
         shared, member = belief
-        rooted = self.distance(shared, shared.root, features)
-        return self.predict(shared, member, features), jnp.linalg.norm(rooted, axis=-1)
+        rooted = _times(self._inputs(features), shared.root.value)
+        noise: Any = self.noise_std if shared.seen is None else shared.seen.wide
+        return self.predict(shared, member, features), noise * jnp.linalg.norm(rooted, axis=-1)
 
-    def draw(self, key: Key, shared: Known, member: Sum) -> Sum:
-        return Sum.of(member.value + self._spread(key, shared.root.value))
+    def draw(self, key: Key, shared: Known, member: Member) -> Member:
+        own = None if shared.seen is None else luck(key, self._outcome_shape)
+        return Member(Sum.of(member.away.value + self._spread(key, shared.root.value)), own)

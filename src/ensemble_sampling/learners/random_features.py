@@ -74,7 +74,7 @@ class RandomFeatures(eqx.Module):
     ):
         self.dim = checks.size("dim", dim)
         self.waves = tuple(Waves(*kind) for kind in waves)
-        self.seed = checks.size("seed", seed, least=0)
+        self.seed = checks.size("seed", seed, least=0, below=2**128)
         rng = np.random.default_rng(self.seed)
         directions, amplitudes = [np.zeros((dim, 0))], [np.zeros(0)]
         for number, frequency, amplitude in self.waves:

@@ -1,9 +1,34 @@
 """The noise level and the offset of outcomes, learned from the outcomes themselves."""
 
-from typing import NamedTuple
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
+
+from ..core import Key, Noise
+
+ALIKE = [NormalDist().inv_cdf((n + 0.5) / 64) for n in range(64)]  # lucks of equal chance
+
+
+class Member(NamedTuple):
+    """A member of a linear model, and what a draw from its posterior is.
+
+    away: how far its parameters are from the posterior mean, in units of the noise
+    luck: standard normal: how its own noise compares to the best known one, see `Seen.drawn`; None
+        where the noise was told, and where it differs by the weights of outcomes already
+    """
+
+    away: Any
+    luck: Array | None = None
+
+
+def luck(key: Key, shape: tuple[int, ...], noise: Noise | None = None) -> Array | None:
+    """That of a member whose perturbations are like `noise`."""
+    if noise is not None and noise.weight is not None:
+        return None
+    return jax.random.normal(jax.random.fold_in(key, 1), shape)
 
 
 class Seen(NamedTuple):
@@ -37,9 +62,28 @@ class Seen(NamedTuple):
         1 while no two outcomes differ: every model then expects the same of every action, and any
         unit will do for how much members differ.
         """
-        spread = self.square / jnp.maximum(self.outcomes, 1)
-        variance = (self.error + 2 * spread) / (self.outcomes + 2)
+        spread = self.square / jnp.maximum(self.outcomes - 1, 1)
+        variance = (self.error + 2 * spread) / (self.outcomes + 1)
         return jnp.where(spread > 0, jnp.sqrt(variance), 1.0)
+
+    def drawn(self, luck: Any) -> Array:
+        """A noise standard deviation from its posterior, by a standard normal; None: the best one.
+
+        The variance of n outcomes has n - 1 degrees of freedom, and that over chi-square, whose
+        quantiles are Wilson and Hilferty's (1931), is a draw of it: values spread as Student's t.
+        With every outcome all members come closer to the best known noise, each from its side. At
+        most it is eight times that, where Student's t of two outcomes would have no mean.
+        """
+        if luck is None:
+            return self.noise_std
+        part = 2 / (9 * jnp.maximum(self.outcomes - 1, 1))
+        return self.noise_std * jnp.maximum(1 - part + luck * jnp.sqrt(part), 0.25) ** -1.5
+
+    @property
+    def wide(self) -> Array:
+        """The root mean square of all draws: values of a model vary by so many of its widths."""
+        every = jnp.reshape(jnp.asarray(ALIKE, float), (-1, *(1 for _ in self.square.shape)))
+        return jnp.sqrt((self.drawn(every) ** 2).mean(axis=0))
 
     def add(self, outcome: Array, surprise: Array, s: Array, weight: Array | float = 1.0) -> "Seen":
         """An outcome that surprised by so much, where its variance is s times the noise's."""

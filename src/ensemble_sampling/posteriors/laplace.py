@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from .. import checks
+from .. import checks, linalg
 from ..config import short
 from ..core import Action, Key, Model, Noise, broken, taken
 from ..learners import layers
@@ -185,7 +185,7 @@ class Laplace(eqx.Module):
 
 def _solved(matrix: Array, right: Array) -> Array:
     """matrix^-1 right; of a single number, which is the usual case, without a factorisation."""
-    return right / matrix[0] if len(right) == 1 else jnp.linalg.solve(matrix, right)
+    return right / matrix[0] if len(right) == 1 else linalg.solve(matrix, right)
 
 
 def _shrunk(root: Array, jacobian: Array, curvature: Array) -> Array:
@@ -198,7 +198,7 @@ def _shrunk(root: Array, jacobian: Array, curvature: Array) -> Array:
         loaded = jnp.sqrt(jnp.maximum(curvature, 0.0)) @ jacobian
     else:
         tiny = 1e-12 + 1e-7 * jnp.trace(curvature)
-        loaded = jnp.linalg.cholesky(curvature + tiny * jnp.eye(len(curvature))).T @ jacobian
+        loaded = linalg.cholesky(curvature + tiny * jnp.eye(len(curvature))).T @ jacobian
     for row in loaded:
         v = row @ root
         s = jnp.sqrt(1 + v @ v)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from .. import checks
+from .. import checks, linalg
 from ..config import short
 from ..core import Action, Key, Model, Noise, broken, taken
 from ..learners import layers
@@ -91,27 +91,33 @@ class NeuralLinear(eqx.Module):
         prior = jnp.diag(1 / layers.widths(self.learner, member, last=True))
         # A sum of squares would lose the prior beside many precise outcomes: its root does not.
         rows = jnp.column_stack([jnp.concatenate([prior, phi]), jnp.append(0 * prior[0], target)])
-        triangle = jnp.linalg.qr(rows, mode="r")[:-1]
-        root, right = triangle[:, :-1], triangle[:, -1]
-        mean = jax.scipy.linalg.solve_triangular(root, right, lower=False)
+        known = linalg.triangle(rows)[:-1]
+        root, right = known[:, :-1], known[:, -1]
+        mean = linalg.solve_upper(root, right)
         return Regression(shared, member, mean, root.T)
 
     def sample(self, key: Key, belief: Regression) -> Model:
-        shared, member, mean, root = belief
-        z = self.inflation * jax.random.normal(key, mean.shape)
-        weights = mean + jax.scipy.linalg.solve_triangular(root.T, z, lower=False)
-        whole = layers.vector(member.living, last=True)[1]
-        drawn = member._replace(model=whole(weights), healthy=jnp.array(True))
-        return eqx.Partial(self.learner.predict, shared, drawn)
+        z = self.inflation * jax.random.normal(key, belief.mean.shape)
+        return self._model(belief, belief.mean + linalg.solve_upper(belief.root.T, z))
 
     def values(self, key: Key, belief: Regression, features: Array, draws: int) -> Array:
-        return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
+        """As by `sample`, but all draws are solved for at once."""
+        normal = jax.vmap(lambda k: jax.random.normal(k, belief.mean.shape))
+        z = self.inflation * normal(jax.random.split(key, draws))
+        weights = belief.mean + linalg.solve_upper(belief.root.T, z.T).T
+        return jax.vmap(lambda drawn: self._model(belief, drawn)(features))(weights)
+
+    def _model(self, belief: Regression, weights: Array) -> Model:
+        """The network with these weights in its last layer."""
+        whole = layers.vector(belief.member.living, last=True)[1]
+        drawn = belief.member._replace(model=whole(weights), healthy=jnp.array(True))
+        return eqx.Partial(self.learner.predict, belief.shared, drawn)
 
     def mean_and_std(self, belief: Regression, features: Array) -> Any:
         shared, member, mean, root = belief
         checks.features(features, self.learner.dim)
         phi, rest = self._features(shared, member, jnp.asarray(features))
-        far = jax.scipy.linalg.solve_triangular(root, phi.T, lower=True)
+        far = linalg.solve_lower(root, phi.T)
         return rest + phi @ mean, self.inflation * jnp.linalg.norm(far, axis=0)
 
     def diverged(self, belief: Regression) -> Array:

@@ -115,9 +115,9 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation, body = self._operation, None
-        if self._decoder is not None:
+        if operation.method in ("POST", "PUT"):
             raw = await read_body(scope["headers"], receive, self._service.limits)
-            if raw or not operation.empty:
+            if self._decoder is not None and (raw or not operation.empty):
                 body = decoded(raw, self._decoder)
         path = scope["path_params"]
         call = Call(

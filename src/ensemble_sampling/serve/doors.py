@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import ceil
 from time import perf_counter
 
@@ -29,6 +30,7 @@ STATUS = {
 JSON = b"application/json"
 FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}  # added by proxies
 LOOKED_AT = {b"host", b"origin", *FORWARDED}
+UNREAD = 10_000  # bytes of a body that means nothing
 SOON = ((b"retry-after", b"1"),)
 
 logger = logging.getLogger("ensemble_sampling.serve")
@@ -99,26 +101,48 @@ class Outside:
                 return
             await self._app(scope, receive, send)
             return
-        began, status = perf_counter(), 0
+        began, status, done = perf_counter(), 0, False
+
+        def count() -> None:
+            nonlocal done
+            done, seconds = True, perf_counter() - began
+            route = (scope["method"], scope.get("es.route", ""))
+            self._metrics.count(route, status, seconds)
+            if "es.decides" in scope and status in (200, 201):
+                self._metrics.decided(scope["es.decides"], seconds)
 
         async def counted(message: Message) -> None:
+            """Counted before the last of the answer is sent: who has it all may kill the process,
+            and the count is to know of it."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif not message.get("more_body", False):
+                count()
             await send(message)
 
         try:
+            bodiless(scope)
             if self._service.open:
                 same_machine(scope)
             await self._app(scope, receive, counted)
         except Denied as error:
             await deny(counted, error)
         finally:
-            seconds = perf_counter() - began
-            route = (scope["method"], scope.get("es.route", ""))
-            self._metrics.count(route, status, seconds)
-            if "es.decides" in scope and status in (200, 201):
-                self._metrics.decided(scope["es.decides"], seconds)
+            if not done:
+                count()
+
+
+def bodiless(scope: Scope) -> None:
+    """Refuse a body where there is nothing to say by one, before any of it is read. Some clients
+    send a short one with everything; nobody looks at that."""
+    if scope["method"] not in ("GET", "HEAD", "DELETE"):
+        return
+    for name, value in scope["headers"]:
+        long = name == b"content-length" and (not value.isdigit() or int(value) > UNREAD)
+        if long or name == b"transfer-encoding":
+            said = f"a {scope['method']} takes no body here: send it without"
+            raise Denied("too_large", said, headers=((b"connection", b"close"),))
 
 
 def same_machine(scope: Scope) -> None:
@@ -207,12 +231,13 @@ class Door:
                 scope["es.key"] = self._admitted(scope, needed, name)
             if self._service.role == "learn" and self._path.endswith(("/decide", "/rank")):
                 raise Denied("unavailable", "this process only learns; others decide")
-            if name is not None:
-                if not self._begins(method):
-                    await self._service.find(name)
-                if needed == "decide" and method == "POST":
-                    scope["es.decides"] = name
-            await self._app(scope, receive, sending)
+            if name is not None and needed == "decide" and method == "POST":
+                scope["es.decides"] = name
+            using = nullcontext()
+            if name is not None and not self._begins(method):
+                using = (await self._service.find(name)).used()
+            with using:
+                await self._app(scope, receive, sending)
         except Exception as error:
             if begun:
                 raise

@@ -1,7 +1,6 @@
 """One bandit as a process of the service has it: what is asked together is done together."""
 
 import asyncio
-import gc
 import logging
 import queue
 import threading
@@ -10,42 +9,63 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from itertools import count
-from typing import Any
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
 
-from ..decide import overview, words
+from ..decide import overview
 from ..decide.asked import Ask, Made, Refused, Settings
 from ..decide.decisions import Values
 from ..decide.keeper import EVERY, Keeper
 from ..decide.ledger import ID, Ledger
+from ..decide.logs import columns, entry
 from ..decide.offered import Offered
 from ..decide.shared import Later, Shared
 from ..decide.steered import KEPT
 from ..decide.summary import summarize
 from ..decide.told import Told
 from ..decide.transfer import export_history
+from ..files import Damaged
+from .messages import encoded
+from .pools import Pools
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
 PACE = 0.1  # seconds from one step of learning to the next, at least
+QUIET = 5.0  # seconds without a request or anything new, after which it is looked at less often
+SELDOM = 1.0  # seconds between two looks then
 PATIENCE = 30.0  # seconds that a request waits for its turn
 AGAIN = 10.0  # seconds after which the same trouble is logged again
-SETTLED = (0, 100, 2000)  # batches after which most of what lives long is there
 MOST = 64  # requests done in one transaction, lest the first of them wait too long
+PAGE = 4_000_000  # bytes of JSON in one part of a log, unless a single decision takes more
+TROUBLE = ("it cannot learn or follow; the service's log says why", "the ledger does not answer")
+ENDING = 10.0  # seconds for what is being done when it is closed
+
+
+class Request(NamedTuple):
+    """What is asked in the event loop `loop`, where `future` waits for the answer."""
+
+    kind: str
+    what: Any
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
 
 
 class Engine:
     """Decides and learns for one bandit.
 
     `decide` and `outcome` are for the event loop; all other methods block, and are to be called
-    in a thread. Every one raises `Refused` for what is wrong with a request. Three threads do the
-    work: one decides and records, by what the other has learned, or has read of another process;
-    the third compiles for offers unlike those before, while others are decided.
+    in a thread. Every one raises `Refused` for what is wrong with a request. The work is done by
+    threads that all engines of a process share. For one bandit, one at a time decides and records,
+    by what another has learned, or has read of another process; a third compiles for offers unlike
+    those before, while others are decided.
 
     place: a folder, or `postgresql://...#name`.
     learns: whether this process may become the one that learns.
+    begins: whether to begin a bandit that is not there yet; else that is refused as unknown.
+    pools: the threads; None: some of its own.
     """
 
     def __init__(
@@ -59,32 +79,63 @@ class Engine:
         hasher: Any = None,
         candidates: Mapping[str, Any] | None = None,
         learns: bool = True,
+        begins: bool = True,
+        pools: Pools | None = None,
     ):
         self.name, self._place = name, place
         about: dict[str, Any] = {"actions": actions, "floor": floor, "hasher": hasher}
-        self._front = Shared(place, agent, candidates=candidates, **about)
-        self._keeper = Keeper(self._front, place, learns)
-        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._new: queue.PriorityQueue[Any] = queue.PriorityQueue()  # what to compile for
-        self._order = count()
+        self._front = Shared(place, agent, candidates=candidates, begins=begins, **about)
+        try:
+            self._keeper = Keeper(self._front, place, learns)
+        except BaseException:
+            self._front.close()
+            raise
+        self.users, self.last = 0, time.monotonic()  # requests at it now; when there was one
+        self._asked: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._changed = threading.Condition()  # over what follows
+        self._unanswered: dict[asyncio.Future[Any], Request] = {}
+        self._working = False  # whether a thread sees to what is asked, or was told to
+        self._due = inf  # when to learn or follow next; infinite while that is done
+        self._woken = False  # whether there is something new since that was begun
+        self._ending = False
+        self._stepping = threading.Lock()
+        self._seen, self._stirred = (0, 0), self.last  # what there was; when it last changed
         self._summarizing, self._summary = threading.Lock(), (0.0, {})
-        self._wake, self._ending = threading.Event(), False
         self._said, self._told = ("", 0.0), 0.0  # what was logged last, and when
-        self.trouble: str | None = None  # what keeps the other thread from its work, if anything
+        self.trouble: str | None = None  # what keeps it from learning or following, if anything
         self.away = False  # whether that is that the ledger does not answer
+        self._doubtful = False  # whether it did not answer somebody who asked
+        self._pools, self._alone = Pools() if pools is None else pools, pools is None
         self._keeper_step()
+        self._keep_at(time.monotonic() + EVERY)
+
+    @property
+    def began(self) -> bool:
+        """Whether the bandit was begun by opening it here."""
+        return self._front.began
+
+    @property
+    def waits(self) -> bool:
+        """Whether outcomes are to be assumed here for decisions whose own do not come in time."""
+        return self._keeper.waits
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """In the event loop, around a request: it is not idle meanwhile."""
+        self.users, self.last = self.users + 1, time.monotonic()
+        try:
+            yield
+        finally:
+            self.users, self.last = self.users - 1, time.monotonic()
+
+    def warm(self) -> None:
+        """Compile for offers like the last ones, so that the first requests need not wait."""
         if not self._front.warmed:
             self._front.warm()
-        self._threads = [
-            threading.Thread(target=work, name=f"{name}-{what}", daemon=True)
-            for what, work in (
-                ("compile", self._compile),
-                ("decide", self._work),
-                ("keep", self._keep),
-            )
-        ]
-        for thread in self._threads:
-            thread.start()
+
+    def warm_soon(self) -> None:
+        """The same when nobody waits for something else to be compiled."""
+        self._pools.compile.add(self.warm, due=MOST)
 
     async def decide(self, asks: Sequence[Ask]) -> list[Made]:
         """All of them or none; on disk when it returns."""
@@ -101,37 +152,49 @@ class Engine:
         return await self._put("outcome", outcomes)
 
     async def _put(self, kind: str, what: Any) -> Any:
-        if self._ending:
-            raise Refused("unavailable", "the service is ending")
         loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._asked.put((kind, what, future, loop))
+        request = Request(kind, what, loop.create_future(), loop)
+        with self._changed:
+            if self._ending:
+                raise Refused("unavailable", "the service is ending")
+            self._unanswered[request.future] = request
+        self._ask(request)
         try:
             async with asyncio.timeout(PATIENCE):
-                return await future
+                return await request.future
         except TimeoutError as error:  # of a database that neither answers nor goes away
             raise self._unavailable(OSError(f"no answer within {PATIENCE:g} s")) from error
 
-    def _work(self) -> None:
-        for number in count():
-            if number in SETTLED:  # what there is by now stays: it need not be looked through again
-                gc.collect()
-                gc.freeze()
-            batch = [self._asked.get()]
-            while len(batch) < MOST and not self._asked.empty():
-                batch.append(self._asked.get())
-            asked = [one for one in batch if one is not None and not one[2].done()]  # it waits yet
-            if asked:
-                self._do(asked)
-            if None in batch:
-                return self._fail()
+    def _ask(self, request: Request) -> None:
+        self._asked.put(request)
+        with self._changed:
+            call, self._working = not self._working, True
+        if call:
+            self._pools.decide.add(self._work)
 
-    def _do(self, batch: list[Any]) -> None:
-        decisions = [what for kind, what, *_ in batch if kind == "decide"]
-        outcomes = [what for kind, what, *_ in batch if kind == "outcome"]
+    def _work(self) -> None:
+        """Do what has come together; one thread at a time."""
+        self._pools.settle()
+        batch: list[Request] = []
+        while len(batch) < MOST and not self._asked.empty():
+            batch.append(self._asked.get())
+        gone = [request for request in batch if request.future.done()]  # nobody waits any more
+        self._answer([(request, None) for request in gone])
+        waiting = [request for request in batch if not request.future.done()]
+        if waiting:
+            self._do(waiting)
+        with self._changed:
+            self._working = not self._asked.empty()
+            again = self._working
+        if again:
+            self._pools.decide.add(self._work)
+
+    def _do(self, batch: list[Request]) -> None:
+        decisions = [request.what for request in batch if request.kind == "decide"]
+        outcomes = [request.what for request in batch if request.kind == "outcome"]
         try:
             made, told = map(iter, self._front.work(decisions, outcomes, hurry=True))
-            answers = [next(made if kind == "decide" else told) for kind, *_ in batch]
+            answers = [next(made if request.kind == "decide" else told) for request in batch]
         except OSError as error:
             answers = [self._unavailable(error)] * len(batch)
         except Exception as error:  # a fault of ours; the others are not to suffer from it
@@ -143,54 +206,93 @@ class Engine:
         now = []
         for request, answer in zip(batch, answers, strict=True):
             if isinstance(answer, Later):
-                self._new.put((1, next(self._order), answer.offer, request))
+                self._prepare(answer.offer, 1, request)
             else:
                 now.append((request, answer))
-        _answer(now)
+        self._answer(now)
         if outcomes:
-            self._wake.set()
+            self._wake()
 
-    def _compile(self) -> None:
-        """For one offer of a new shape first, which somebody waits for, and then for two, four, ...
-        at once."""
-        while True:
-            size, _, offer, request = self._new.get()
-            if offer is None:
-                return
-            more = not self._ending and self._front.prepare(offer, size)
+    def _prepare(self, offer: Any, size: int, request: Request | None = None) -> None:
+        """Compile for one offer of a new shape first, which somebody waits for, and then for two,
+        four, ... at once: the smaller first, whichever bandit it is for."""
+
+        def compiled() -> None:
+            wanted = request is not None or not self._ending
+            more = wanted and self._front.prepare(offer, size)
             if request is not None:
-                self._asked.put(request)
-            if more:
-                self._new.put((2 * size, next(self._order), offer, None))
+                self._ask(request)
+            if more and not self._ending:
+                self._prepare(offer, 2 * size)
 
-    def _fail(self) -> None:
-        batch = []
-        while not self._asked.empty():
-            batch.append(self._asked.get())
-        batch = [request for request in batch if request is not None]
-        ending = Refused("unavailable", "the service is ending")
-        _answer([(request, ending) for request in batch])
+        self._pools.compile.add(compiled, due=size)  # long past, all of them
 
-    def _keep(self) -> None:
-        while not self._ending:
-            self._wake.wait(EVERY if self.trouble is None else 1.0)
-            self._wake.clear()
-            if not self._ending:
-                self._keeper_step()
-                time.sleep(PACE)  # several outcomes are learned with less ado than one
+    def _answer(self, answers: list[tuple[Request, Any]]) -> None:
+        """Hand answers back to the loops that wait, each loop woken once."""
+        loops: dict[Any, list[Any]] = {}
+        for request, answer in answers:
+            loops.setdefault(request.loop, []).append((request.future, answer))
+        for loop, pairs in loops.items():
+            with suppress(RuntimeError):  # a loop that has ended waits for nothing
+                loop.call_soon_threadsafe(_resolve, pairs)
+        with self._changed:
+            for request, _ in answers:
+                self._unanswered.pop(request.future, None)
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        """There is something to learn."""
+        with self._changed:
+            self._woken = True
+        self._keep_at(time.monotonic())
+
+    def _keep_at(self, due: float) -> None:
+        """Learn or follow by then, unless that is to be done earlier, or is being done."""
+        with self._changed:
+            if self._stepping.locked() or due >= self._due:
+                return
+            self._due = due
+        self._pools.keep.add(partial(self._keep, due), due)
+
+    def _keep(self, due: float) -> None:
+        """Learn or follow, if no earlier time took the place of this one; and plan the next."""
+        with self._changed:
+            if self._ending or due != self._due or not self._stepping.acquire(blocking=False):
+                return
+            self._due, self._woken = inf, False
+        try:
+            self._keeper_step()
+        finally:
+            self._stepping.release()
+        # Several outcomes are learned with less ado than one.
+        self._keep_at(time.monotonic() + (PACE if self._woken else self._pause()))
+
+    def _pause(self) -> float:
+        """Seconds until the next look, where nobody calls."""
+        now, there = time.monotonic(), (self._keeper.decisions, self._keeper.outcomes)
+        if there != self._seen:
+            self._seen, self._stirred = there, now
+        if self.trouble is not None or now > max(self._stirred, self.last) + QUIET:
+            return SELDOM
+        return EVERY
 
     def _keeper_step(self) -> None:
         try:
             self._keeper.step()
+            if self._doubtful:
+                self._front.probe()  # which has a connection of its own
+                self._doubtful = False
             self.trouble, self.away = None, False
-            if not self._keeper.learning and not self._front.warmed:
-                self._front.warm()  # for what others have been asked
+            if self._keeper.decisions and not self._keeper.learning and not self._front.warmed:
+                self.warm_soon()  # for what others have been asked
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
             if self.trouble is None or now > self._told + AGAIN:
                 self._told = now
                 logger.error("%s: cannot learn or follow: %s", self.name, error, exc_info=ours)
-            self.trouble, self.away = str(error), isinstance(error, OSError)
+            self.away = isinstance(error, OSError)
+            said = str(error) if isinstance(error, Refused) else TROUBLE[self.away]
+            self.trouble = said  # what else there is to it may say where the ledger is
 
     @contextmanager
     def _away(self) -> Iterator[None]:
@@ -203,6 +305,8 @@ class Engine:
     def _unavailable(self, error: OSError) -> Refused:
         """Who asks is told that much; where the ledger is, and what it says, is for the log: once,
         and again after a while."""
+        self._doubtful = True
+        self._wake()
         now, said = time.monotonic(), str(error)
         if said != self._said[0] or now > self._said[1] + AGAIN:
             self._said = (said, now)
@@ -236,7 +340,7 @@ class Engine:
         with self._away():
             while found := self._front.expire(before, outcome):
                 total += found
-        self._wake.set()
+        self._wake()
         return total
 
     def activate(self, event: str) -> bool:
@@ -249,10 +353,27 @@ class Engine:
         with self._away():
             return self._front.predict(ask)
 
-    def log(self, first: int, count: int) -> dict[str, list[Any]]:
-        """The decisions first, first + 1, ... as columns, see `Bandit.log`."""
+    def page(self, first: int, count: int) -> tuple[dict[str, list[Any]], bool]:
+        """The decisions first, first + 1, ... as columns, see `Bandit.log`, and whether there are
+        more: so many, or as many as take a PAGE of JSON, but one at least."""
+        entries, size = [], 0
         with self._reader() as ledger:
-            return ledger.table(range(min(first, ledger.decisions), first + count))
+            end = min(first + count, ledger.decisions)
+            for row in ledger.between(min(first, end), end):
+                one = entry(row, ledger.decision_id)
+                size += len(encoded(one))
+                if entries and size > PAGE:
+                    break
+                entries.append(one)
+            return columns(entries), first + len(entries) < ledger.decisions
+
+    def pages(self, first: int, count: int) -> Iterator[dict[str, list[Any]]]:
+        """The same decisions, page by page."""
+        last, more = first + count, True
+        while more and first < last:
+            part, more = self.page(first, last - first)
+            first += len(part["id"])
+            yield part
 
     def summary(self) -> dict[str, Any]:
         """Of `decide.summary.Summary`, with its shadows as dictionaries; of a moment ago, where
@@ -262,13 +383,12 @@ class Engine:
             if time.monotonic() < due:
                 return found
             with self._away():
-                times = self._front.diverged()
-            noticed = words.diverged(times)
-            warnings = () if noticed is None else (noticed,)
-            began = time.monotonic()
+                times, warnings = self._front.diverged(), self._front.noticed()
+            began, worked = time.monotonic(), time.thread_time()
             with self._reader() as ledger:
                 found = asdict(summarize(ledger, times, warnings=warnings))
-            took = time.monotonic() - began
+            # Waiting counts little: a busy machine would make small summaries old ones.
+            took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found
 
@@ -359,6 +479,8 @@ class Engine:
                 raise Refused("unknown", "nothing has been learned yet")
             try:
                 return export_history(ledger)
+            except Damaged:
+                raise
             except ValueError as error:
                 raise Refused("conflict", str(error)) from error
 
@@ -366,30 +488,25 @@ class Engine:
         """Learn what another bandit of the same configuration has learned from."""
         with self._away():
             self._front.take_in(content)
-        self._wake.set()
+        self._wake()
 
     def close(self) -> None:
         """Answer what is asked already, save what was learned, and let others learn."""
-        self._ending = True
-        self._wake.set()
-        compiling, *others = self._threads
-        self._new.put((MOST, next(self._order), None, None))
-        compiling.join(timeout=10)
-        self._asked.put(None)  # after what was compiled for
-        for thread in others:
-            thread.join(timeout=10)
-        self._keeper.close()
-        self._front.close()
-
-
-def _answer(answers: list[tuple[Any, Any]]) -> None:
-    """Hand answers to requests back to the loops that wait, each loop woken once."""
-    loops: dict[Any, list[Any]] = {}
-    for (_, _, future, loop), answer in answers:
-        loops.setdefault(loop, []).append((future, answer))
-    for loop, pairs in loops.items():
-        with suppress(RuntimeError):  # a loop that has ended waits for nothing
-            loop.call_soon_threadsafe(_resolve, pairs)
+        with self._changed:
+            self._ending = True
+            self._changed.wait_for(lambda: not self._unanswered, timeout=ENDING)
+            left = list(self._unanswered.values())
+        ending = Refused("unavailable", "the service is ending")
+        self._answer([(request, ending) for request in left])
+        held = self._stepping.acquire(timeout=ENDING)
+        try:
+            self._keeper.close()
+        finally:
+            self._front.close()
+            if held:
+                self._stepping.release()
+            if self._alone:
+                self._pools.close()
 
 
 def _resolve(pairs: list[Any]) -> None:

@@ -32,6 +32,8 @@ class Limits:
     rate: requests per second of one key, in bursts of as many; 0 is no limit. It is shared out
         among the processes of a service.
     patience: seconds for the headers of a request, and for its body.
+    open: bandits that a process keeps open, beside those that are being asked: of more, the one
+        longest not asked for is closed.
     """
 
     body: int = 1_000_000
@@ -40,10 +42,11 @@ class Limits:
     decisions: int = 1_000
     rate: float = 5_000.0
     patience: float = 10.0
+    open: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("body", "actions", "features", "decisions"):
-            checks.size(name, getattr(self, name))
+        for name in ("body", "actions", "features", "decisions", "open"):
+            checks.count(name, getattr(self, name))
         checks.scalar("rate", self.rate, low=0.0)
         checks.scalar("patience", self.patience, low=0.0)
 

@@ -7,19 +7,20 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from .engine import Refused
+from ..decide.asked import Refused
 
 T = TypeVar("T")
 
-Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
-Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f\x7f]+$")]
-Slot = Annotated[str, Meta(max_length=256, pattern=r"^[^/\x00-\x1f\x7f]*$")]
+# They end with \Z, since $ lets a newline follow; `openapi` says $, which in its dialect does not.
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}\Z")]
+Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f\x7f]+\Z")]
+Slot = Annotated[str, Meta(max_length=256, pattern=r"^[^/\x00-\x1f\x7f]*\Z")]
 Id = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=520,
-        pattern=r"^[^\x00-\x1f\x7f]+$",
+        pattern=r"^[^\x00-\x1f\x7f]+\Z",
         description="Of a decision, or its event, or event/slot.",
     ),
 ]
@@ -240,8 +241,11 @@ class Judged(Struct):
     text: str
 
 
-class Health(Struct):
+class Health(Struct, omit_defaults=True):
     status: Literal["ok", "starting", "away"]
+    unavailable: Annotated[
+        int, Meta(description="Bandits that could not be opened when they were last asked for.")
+    ] = 0
 
 
 PATTERN = re.compile(r"`str` matching regex '(.*)'")

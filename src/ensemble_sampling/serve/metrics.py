@@ -15,6 +15,7 @@ STATUSES = (
 )  # 0: any other  # fmt: skip
 WIDTH = len(STATUSES) + len(BOUNDS) + 2  # counts by status, by bound, beyond all, and the sum
 OTHER = "other"
+BANDITS = 500  # of which it is known how long decisions took
 
 
 class Metrics:
@@ -54,6 +55,8 @@ class Metrics:
         kept = self.recent.get(bandit)
         if kept is None:
             kept = self.recent[bandit] = deque(maxlen=1000)
+            if len(self.recent) > BANDITS:
+                del self.recent[next(iter(self.recent))]
         kept.append(seconds)
 
     def latency(self, bandit: str) -> dict[str, float | None]:

@@ -35,6 +35,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     template = "#/components/schemas/{name}"
     schemas, components = msgspec.json.schema_components(kinds, ref_template=template)
     of = dict(zip(kinds, schemas, strict=True))
+    components = _ended(components)
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, of)
@@ -62,6 +63,17 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
+def _ended(schema: Any) -> Any:
+    """With $ for the end of a text in patterns, as JSON Schema has it, not Python's."""
+    if isinstance(schema, dict):
+        return {name: _ended(value) for name, value in schema.items()}
+    if isinstance(schema, list):
+        return [_ended(value) for value in schema]
+    if isinstance(schema, str) and schema.endswith(r"\Z"):
+        return schema.removesuffix(r"\Z") + "$"
+    return schema
+
+
 def _several(kind: Any) -> tuple[Any, ...]:
     return kind if isinstance(kind, tuple) else () if kind is None else (kind,)
 
@@ -73,7 +85,7 @@ def _schema(kind: Any, of: dict[Any, Any]) -> Any:
 
 def statuses(each: Operation) -> list[int]:
     """Those of its refusals."""
-    found = {421, *each.refusals}
+    found = {413, 421, *each.refusals}
     if each.scope is not None:
         found |= {401, 403, 429}
     if "{name}" in each.path:
@@ -81,7 +93,7 @@ def statuses(each: Operation) -> list[int]:
     if each.scope is not None or each.query:
         found.add(400)
     if each.body is not None:
-        found |= {400, 408, 413}
+        found |= {400, 408}
     return sorted(found)
 
 
@@ -142,5 +154,5 @@ def _response(status: int, each: Operation, of: dict[Any, Any]) -> dict[str, Any
 def _in_path(name: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1}
     if name == "name":
-        schema = {**msgspec.json.schema(Name), "examples": ["default"]}
+        schema = {**_ended(msgspec.json.schema(Name)), "examples": ["default"]}
     return {"name": name, "in": "path", "required": True, "schema": schema}

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..decide.databases import public
 from ..evaluate.evaluation import evaluate
 from ..evaluate.log import Log
+from ..files import Damaged
 from . import messages as say
 from .engine import Ask, Engine, Made, Refused, Settings
 from .keys import Key
@@ -165,9 +167,9 @@ async def predict(call: Call) -> say.Predicted:
 
 async def log(call: Call) -> say.Page:
     first, count = call.query["first"], call.query["count"]
-    columns = await asyncio.to_thread(call.engine.log, first, count)
-    found = len(next(iter(columns.values()), ()))
-    return say.Page(first, found, first + found if found == count else None, columns)
+    columns, more = await asyncio.to_thread(call.engine.page, first, count)
+    found = len(columns["id"])
+    return say.Page(first, found, first + found if more else None, columns)
 
 
 async def summary(call: Call) -> Any:
@@ -191,7 +193,8 @@ async def bandits(call: Call) -> say.Bandits:
     if not call.service.ready:
         raise Refused("unavailable", "the service is starting")
     only = None if call.key is None else call.key.bandit
-    return say.Bandits([name for name in call.service.names if only in (None, name)])
+    names = await asyncio.to_thread(lambda: call.service.names)
+    return say.Bandits([name for name in names if only in (None, name)])
 
 
 async def about(call: Call) -> say.Bandit:
@@ -268,8 +271,11 @@ async def judge(call: Call) -> say.Judged:
 def _judged(where: Any, given: dict[str, Any], baseline: str) -> Any:
     try:
         return evaluate(Log.of(where), given, baseline=baseline)
+    except Damaged:
+        raise
     except (TypeError, ValueError) as error:  # a log or a candidate that does not lend itself to it
-        raise Refused("invalid", str(error)) from error
+        said = str(error).replace(public(where), "the log")  # where it is, is nobody's business
+        raise Refused("invalid", said) from error
 
 
 async def healthy(call: Call) -> say.Health:
@@ -279,14 +285,15 @@ async def healthy(call: Call) -> say.Health:
 async def ready(call: Call) -> Any:
     if not call.service.ready:
         return Answer(503, say.Health("starting"))
-    return Answer(503, say.Health("away")) if call.service.away else say.Health("ok")
+    if call.service.away:
+        return Answer(503, say.Health("away"))
+    return say.Health("ok", len(call.service.failed))
 
 
 async def measures(call: Call) -> Answer:
     if call.key is not None and call.key.bandit is not None:
         raise Refused("unknown", "a key for one bandit does not see what all do")
-    service = call.service
-    states = {name: await asyncio.to_thread(service.engine(name).status) for name in service.names}
+    states = {name: engine.status() for name, engine in call.service.engines.items()}
     return Answer(200, text=call.metrics.text(states))
 
 
@@ -391,7 +398,10 @@ OPERATIONS = (
         log,
         "Decisions, what was on offer, propensities and outcomes, page by page.",
         say.Page,
-        query={"first": FIRST, "count": Range(100, 1, 1000, "how many at most")},
+        query={
+            "first": FIRST,
+            "count": Range(100, 1, 1000, "how many at most; fewer come where they take much room"),
+        },
     ),
     Operation("GET", f"{BANDIT}/summary", "read", summary, "How it is doing.", dict[str, Any]),
     Operation(

@@ -16,6 +16,11 @@ DEFAULT = "default"
 SCHEMA = "bandit_"
 
 
+def by_name(name: str) -> tuple[bool, str]:
+    """In what order bandits are listed."""
+    return name != DEFAULT, name
+
+
 @dataclass(frozen=True)
 class Place:
     """`folder` or, for PostgreSQL, None and its `url`."""
@@ -57,14 +62,20 @@ class Place:
         if not self.alone:
             return self.folder / name
         if name != DEFAULT:
-            raise ValueError(f"{self.folder} is the folder of one bandit, served as {DEFAULT!r}")
+            raise ValueError(f"here is one bandit, served as {DEFAULT!r}; got {name!r}")
         return self.folder
 
     def exists(self, name: str) -> bool:
         """Whether there is such a bandit."""
+        self.check()
         if self.folder is None or not NAME.fullmatch(name):
             return name in self.names()
         return name in self.names() if self.alone else (self.folder / name / LEDGER).exists()
+
+    def check(self) -> None:
+        """That a folder is there; a database says so itself when it is asked."""
+        if self.folder is not None and not self.folder.is_dir():
+            raise OSError(f"the folder {self.folder} is not there")
 
     def names(self) -> list[str]:
         """The bandits there are; `default` comes first where there is one."""
@@ -76,7 +87,7 @@ class Place:
             found = [each.parent.name for each in self.folder.glob(f"*/{LEDGER}")]
         else:
             found = []
-        return sorted((n for n in found if NAME.fullmatch(n)), key=lambda n: (n != DEFAULT, n))
+        return sorted((n for n in found if NAME.fullmatch(n)), key=by_name)
 
     def connect(self) -> Any:
         """A connection to PostgreSQL, on which nobody waits for ever."""

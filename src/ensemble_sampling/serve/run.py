@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .limits import Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
-CONNECTIONS = 4096
+CONNECTIONS = 4096  # open at once
 HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come with them
 
 
@@ -108,6 +108,8 @@ def serve(options: Options) -> int:
 
 def work(options: Options, listening: socket.socket) -> int:
     """Serve in this process."""
+    files = raise_files()
+    Patient.most = max(1, min(CONNECTIONS, files // 2))
     sys.setswitchinterval(0.001)  # requests are read while decisions are made: let both get on
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if options.access_log:
@@ -120,7 +122,7 @@ def work(options: Options, listening: socket.socket) -> int:
             bandits=options.bandits,
             agents=options.agents,
             role=options.role,
-            limits=options.limits,
+            limits=replace(options.limits, open=max(1, min(options.limits.open, files // 50))),
             local=is_local(options.host),
             processes=options.workers,
         )
@@ -141,7 +143,6 @@ def work(options: Options, listening: socket.socket) -> int:
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=20,
-        limit_concurrency=CONNECTIONS,
     )
     server = Server(config)
     service.when_broken = server.end
@@ -153,6 +154,21 @@ def work(options: Options, listening: socket.socket) -> int:
         _say(f"error: {service.broken}")
         return supervisor.REFUSED if isinstance(service.broken, ValueError | TypeError) else 1
     return 0
+
+
+def raise_files() -> int:
+    """Let this process open as many files as it may; how many. Every connection and every bandit
+    takes some, and the usual limit is meant for programs that do not serve."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return 4 * CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some systems have a limit beyond the limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4 * CONNECTIONS if soft == resource.RLIM_INFINITY else soft
 
 
 class Server(uvicorn.Server):
@@ -177,15 +193,22 @@ class Server(uvicorn.Server):
 
 class Patient(HttpToolsProtocol):
     """Drops connections on which the headers of a request do not arrive in time, or are without
-    end; its body is waited for in `limits`."""
+    end; its body is waited for in `limits`. Where more are open than may be, one on which nothing
+    is asked makes room: first the one that has been so the longest."""
 
     patience = Limits().patience
+    most = CONNECTIONS
     _late: Any = None
     _begun = 0  # bytes since they are waited for
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._rest()
         self._expect()
+        if len(self.connections) > self.most:
+            oldest = next(iter(self._idle()))
+            self._idle().pop(oldest)
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -200,11 +223,26 @@ class Patient(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._expected()
+        self._idle().pop(self, None)
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:  # there is none behind it
+            self._rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expected()
+        self._idle().pop(self, None)
         super().connection_lost(exc)
+
+    def _idle(self) -> "dict[Patient, None]":
+        """Connections on which nothing is asked, in the order in which that came to be."""
+        return vars(self.server_state).setdefault("idle", {})
+
+    def _rest(self) -> None:
+        self._idle().pop(self, None)
+        self._idle()[self] = None
 
     def _expect(self) -> None:
         if self._late is None:

@@ -16,20 +16,15 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .. import checks, remembered
+from .. import checks, linalg
 from ..config import as_array
 from ..core import Action, Agent, Environment, Key, fact
 from ..threefry import quick
 from .loop import realization
 
 PINNED = "pinned_host"
-_TURN = Lock()
+_TURN = Lock()  # of programs that must not run side by side
 _TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
-
-
-def device_turn() -> AbstractContextManager[Any]:
-    """A turn on the accelerator, which chunks are sized to fill; other threads go on compiling."""
-    return nullcontext() if jax.default_backend() == "cpu" else _TURN
 
 
 def tracing() -> bool:
@@ -102,17 +97,12 @@ class Outline(NamedTuple):
         users = jax.tree.unflatten(self.structure, settings)
         return settings, jax.eval_shape(lambda: quick(jax.random.key(0), *users))
 
-    @property
-    def parts(self) -> Any:
-        """Agent and environment, with what the settings are like in their places."""
-        likes = [f"{dtype}{shape}" for shape, dtype in self.shapes]
-        return jax.tree.unflatten(self.structure, likes)
-
 
 def outline(agent: Agent, environment: Environment) -> Outline:
     leaves, structure = jax.tree.flatten((agent, environment))
     shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    return Outline(structure, shapes, remembered.settings())
+    config: Any = jax.config
+    return Outline(structure, shapes, tuple((n, str(v)) for n, v in config.values.items()))
 
 
 @lru_cache(maxsize=256)
@@ -123,11 +113,8 @@ def _held(outline: Outline) -> int:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
         return agent.init(key), environment.init(key)
 
-    def count() -> int:
-        held = jax.eval_shape(start, *outline.inputs())
-        return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
-
-    return remembered.number(count, outline.parts, "bytes of the state")
+    held = jax.eval_shape(start, *outline.inputs())
+    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
 
 
 @lru_cache(maxsize=256)
@@ -151,10 +138,7 @@ def _traced(outline: Outline) -> int:
         _check_kept("update", "state", agent, state, after)
         return offer.features
 
-    def count() -> int:
-        return jax.eval_shape(one, *outline.inputs()).shape[0]
-
-    return remembered.number(count, outline.parts, "arms")
+    return jax.eval_shape(one, *outline.inputs()).shape[0]
 
 
 def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
@@ -244,7 +228,7 @@ def _differ(one: Any, other: Any) -> bool:
 @lru_cache(maxsize=64)
 def _program(
     outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...], cipher: Any
-) -> tuple[Any, NamedSharding, NamedSharding]:
+) -> tuple[Any, AbstractContextManager[Any], NamedSharding, NamedSharding]:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free.
 
     differs: which of the settings every lane has its own of; the others they share.
@@ -274,13 +258,12 @@ def _program(
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
-
-    def lower() -> Any:
-        with _TRACING:
-            return jitted.lower(shared, own, words, numbers)
-
-    about = [differs, lanes, str(cipher)]
-    return remembered.program(lower, chosen, (outline.parts, mode), about), whole, split
+    with _TRACING:
+        lowered = jitted.lower(shared, own, words, numbers)
+    # A chunk fills an accelerator; and calls of LAPACK for batches wait for one another for ever.
+    alone = jax.default_backend() != "cpu" or linalg.in_batches(lowered)
+    turn = _TURN if alone else nullcontext()
+    return lowered.compile(compiler_options=chosen), turn, whole, split
 
 
 def _interleaved(differs: Sequence[bool], own: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
@@ -300,7 +283,7 @@ def compiled(
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
     stack, key = Stack.of(points), quick(jax.random.key(seed), *points[0])
     cipher = jax.random.key_impl(key)
-    program, whole, split = _program(stack.outline, stack.differs, lanes, mode, cipher)
+    program, turn, whole, split = _program(stack.outline, stack.differs, lanes, mode, cipher)
     shared, words = jax.device_put((stack.shared, jax.random.key_data(key)), whole)
 
     def run(first: int) -> Any:
@@ -308,7 +291,8 @@ def compiled(
         own = [column[at // realizations] for column in stack.own]
         numbers = (at % realizations).astype(np.uint32)
         own, numbers = jax.device_put((own, numbers), split)
-        return program(shared, own, words, numbers)
+        with turn:
+            return jax.block_until_ready(program(shared, own, words, numbers))
 
     return run
 

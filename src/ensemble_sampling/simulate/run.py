@@ -80,7 +80,7 @@ def simulate(
         **({"last": True} if checks.flag("last", last) else {}),
     }
     check_run(run, check_parts(agent, environment), progress)
-    size = None if chunk is None else min(checks.size("chunk", chunk), realizations)
+    size = None if chunk is None else min(checks.count("chunk", chunk), realizations)
     chunks = Chunks.of([(agent, environment)], run, size, checkpoint)
     with reported(progress, label) as report:
         parts = run_all([chunks], report, engine)

@@ -82,7 +82,7 @@ def sweep(
         )
     groups = _grouped(points)
     folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
-    size = None if chunk is None else checks.size("chunk", chunk)
+    size = None if chunk is None else checks.count("chunk", chunk)
     all_chunks = [
         _chunks([points[at] for at in group], run, size, folder and folder / f"group-{number}")
         for number, group in enumerate(groups)
@@ -113,7 +113,7 @@ def points_of(settings: Any) -> list[dict[str, Any]]:
     """The points of a grid (values by name), or of a list of points."""
     if isinstance(settings, Mapping):
         for name, values in settings.items():
-            if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            if isinstance(values, Mapping) or not checks.is_several(values):
                 raise TypeError(f"settings must list the values of {name}, got {values!r}")
         columns = {str(name): list(values) for name, values in settings.items()}
         points = [dict(zip(columns, row, strict=True)) for row in product(*columns.values())]
@@ -121,7 +121,7 @@ def points_of(settings: Any) -> list[dict[str, Any]]:
         if not columns or empty:
             raise ValueError(f"settings must have values, got none for {empty or 'any name'}")
         return points
-    if isinstance(settings, str) or not isinstance(settings, Iterable):
+    if not checks.is_several(settings):
         raise TypeError(f"settings must be a dictionary of lists or a list, got {settings!r}")
     points = list(settings)
     if not points:

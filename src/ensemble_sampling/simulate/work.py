@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..core import fact
-from .execution import Point, Runner, compiled, device_turn, eager, fetched
+from .execution import Point, Runner, compiled, eager, fetched
 from .results import Moments, Window, averages
 
 Part = dict[str, np.ndarray]
@@ -54,9 +53,7 @@ class Work:
     ) -> Part:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
-        with device_turn():
-            found = jax.block_until_ready(run(first))
-        regret, tally = fetched(found)  # while the next one runs
+        regret, tally = fetched(run(first))
         regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():

@@ -16,7 +16,7 @@ from ..core import Action, Agent, ConjugateLearner, Environment
 from ..files import write_json
 from ..simulate import Progress, Result, numbers
 from . import theory
-from .sizing import EnsembleSize, Runs, affordable, search
+from .sizing import EnsembleSize, Runs, affordable, search, too_few
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,17 @@ def plan(
     learner: ConjugateLearner,
     environment: Environment,
     periods: int,
+    *,
     tolerance: float,
     realizations: int = 4000,
     seed: int = 0,
-    *,
     most: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Plan:
     """The smallest ensemble whose regret in the last period is within `tolerance` of Thompson
-    sampling's, measured by simulating the problem (see `smallest_ensemble`).
+    sampling's, measured by simulating the problem (see `smallest_ensemble`). Its own measured gap
+    is within the tolerance too, not only the line through its neighbours.
 
     learner: what the members are; it needs an exact posterior to compare with.
     tolerance: loss per period that is acceptable, in units of reward.
@@ -137,8 +138,7 @@ def plan(
     theory_members = theory.members_for_loss(dim, arms, periods, tolerance)
     which = learner, environment, periods, realizations, seed, checkpoint, progress
     runs = Runs(*which, curves=True)
-    size = search(runs, tolerance, most)
-    runs.evaluate(size.members, realizations)
+    size = _confirmed(runs, search(runs, tolerance, most), tolerance, most)
     curves = [_curve(runs.results[name]) for name in ("thompson", size.members)]
     seconds, held = _cost(EnsembleSampling(learner, size.members), environment)
     return Plan(
@@ -147,7 +147,7 @@ def plan(
         periods=periods,
         tolerance=tolerance,
         seed=seed,
-        size=replace(size, evaluated=runs.evaluated()),
+        size=size,
         curves=(curves[0], curves[1]),
         theory_members=theory_members,
         warning=theory.too_few_members(dim, size.members),
@@ -155,6 +155,17 @@ def plan(
         decision_bytes=held,
         seconds=time.perf_counter() - began,
     )
+
+
+def _confirmed(runs: Runs, size: EnsembleSize, tolerance: float, most: int) -> EnsembleSize:
+    """The first size from the one found on whose own measured gap is within the tolerance."""
+    members = size.members
+    while (gap := runs.evaluate(members, runs.realizations).difference) > tolerance:
+        if members >= most:
+            raise too_few(most, gap, tolerance)
+        members = min(most, members + max(1, members // 20))
+    high = max(size.high, members)
+    return replace(size, members=members, high=high, evaluated=runs.evaluated())
 
 
 def _shape(environment: Environment) -> tuple[int, int]:

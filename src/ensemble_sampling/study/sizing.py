@@ -160,10 +160,10 @@ def smallest_ensemble(
     learner: ConjugateLearner,
     environment: Environment,
     periods: int,
-    realizations: int,
-    tolerance: float,
-    seed: int = 0,
     *,
+    tolerance: float,
+    realizations: int,
+    seed: int = 0,
     most: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
@@ -206,6 +206,13 @@ def search(runs: "Runs", tolerance: float, most: int) -> EnsembleSize:
         realizations=runs.realizations,
         evaluated=runs.evaluated(),
         seconds=time.perf_counter() - runs.began,
+    )
+
+
+def too_few(most: int, gap: float, tolerance: float) -> ValueError:
+    return ValueError(
+        f"{most} members are not enough: regret at the last period exceeds Thompson sampling's by "
+        f"{gap:.3g} there, and {tolerance:g} is tolerated; allow more with `most`, or tolerate more"
     )
 
 
@@ -455,11 +462,7 @@ def _refine(runs: Runs, tolerance: float, most: int, centre: float, apart: float
         first, last = line.at([min(full), max(full)])
         if last > tolerance:
             if max(full) == most:
-                raise ValueError(
-                    f"{most} members are not enough: regret at the last period exceeds Thompson "
-                    f"sampling's by {last:.3g} there, and {tolerance:g} is tolerated; "
-                    "allow more with `most`, or tolerate more"
-                )
+                raise too_few(most, last, tolerance)
             full.add(min(most, int(np.ceil(max(full) * (1 + 2 * apart)))))
         elif first <= tolerance and min(full) > 1:
             full.add(max(1, int(min(full) / (1 + 2 * apart))))

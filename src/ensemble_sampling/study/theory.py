@@ -24,7 +24,7 @@ def withdrawn_theorem_3_members(arms: int, periods: int, epsilon: float) -> int:
     the actions Thompson sampling would choose after the *ensemble's* history, whose regret is not
     that of Thompson sampling run from the start (erratum, on Lemma 11). Here for comparison only.
     """
-    arms, periods = checks.size("arms", arms), checks.size("periods", periods)
+    arms, periods = checks.count("arms", arms), checks.count("periods", periods)
     epsilon = checks.scalar("epsilon", epsilon, above=0.0, low=0.0, high=1.0)
     return math.ceil(4 * arms / epsilon**2 * math.log(4 * arms * periods / epsilon**3))
 
@@ -44,12 +44,12 @@ def adaptive_divergence_tail(arms: int, members: int, epsilon: float, t: int) ->
     By a union over the at most (t + 1)^|A| counts of actions so far:
     (t + 1)^|A| (M + 1)^|A| exp(-M epsilon), at most 1. Not affected by the erratum.
     """
-    t = checks.size("t", t, least=0)
+    t = checks.count("t", t, least=0)
     return _probability(arms * math.log(t + 1) + _log_sanov(arms, members, epsilon))
 
 
 def _log_sanov(arms: int, members: int, epsilon: float) -> float:
-    arms, members = checks.size("arms", arms), checks.size("members", members)
+    arms, members = checks.count("arms", arms), checks.count("members", members)
     return arms * math.log(members + 1) - members * checks.positive("epsilon", epsilon)
 
 
@@ -77,8 +77,8 @@ def regret_bound(
     constant * (sqrt(d T log|A|) + T sqrt(min{d, log|A|} |A| log(6TM) / M)). The second term is
     above T, and says nothing, until M exceeds |A| by far.
     """
-    dim, arms = checks.size("dim", dim), checks.size("arms", arms)
-    periods, constant = checks.size("periods", periods), checks.positive("constant", constant)
+    dim, arms = checks.count("dim", dim), checks.count("arms", arms)
+    periods, constant = checks.count("periods", periods), checks.positive("constant", constant)
     thompson = constant * math.sqrt(dim * periods * math.log(arms))
     return RegretBound(thompson, periods * added_loss(dim, arms, periods, members, constant))
 
@@ -89,7 +89,7 @@ def added_loss(dim: int, arms: int, periods: int, members: int, constant: float 
     constant * sqrt(min{d, log|A|} |A| log(6TM) / M).
     """
     scale = _scale(dim, arms, constant)
-    periods, members = checks.size("periods", periods), checks.size("members", members)
+    periods, members = checks.count("periods", periods), checks.count("members", members)
     return math.sqrt(scale * math.log(6 * periods * members) / members)
 
 
@@ -102,7 +102,7 @@ def members_for_loss(
     of d |A|^2 / epsilon^2", which is not what its formula gives.)
     """
     epsilon = checks.positive("epsilon", epsilon)
-    checks.size("periods", periods)
+    checks.count("periods", periods)
 
     def enough(members: int) -> bool:
         return added_loss(dim, arms, periods, members, constant) <= epsilon
@@ -120,7 +120,7 @@ def members_for_loss(
 
 
 def _scale(dim: int, arms: int, constant: float) -> float:
-    dim, arms = checks.size("dim", dim), checks.size("arms", arms)
+    dim, arms = checks.count("dim", dim), checks.count("arms", arms)
     return checks.positive("constant", constant) ** 2 * min(dim, math.log(arms)) * arms
 
 
@@ -130,7 +130,7 @@ def too_few_members(dim: int, members: int) -> str | None:
     There are linear bandits, with the unit ball for actions, on which any ensemble of at most d/2
     members suffers regret linear in T: it never looks in some directions (Janz et al., 2026).
     """
-    dim, members = checks.size("dim", dim), checks.size("members", members)
+    dim, members = checks.count("dim", dim), checks.count("members", members)
     if 2 * members > dim:
         return None
     return (
@@ -145,7 +145,7 @@ def frequentist_members(dim: int, periods: int, constant: float = 1.0) -> int:
     ceil(constant * d log T), with perturbations inflated as `frequentist_inflation` says; regret
     is then of order d^(3/2) sqrt(T) up to logarithms (Janz et al., 2024 and 2026).
     """
-    dim, periods = checks.size("dim", dim), checks.size("periods", periods)
+    dim, periods = checks.count("dim", dim), checks.count("periods", periods)
     return max(1, math.ceil(checks.positive("constant", constant) * dim * math.log(periods)))
 
 
@@ -167,7 +167,7 @@ def frequentist_inflation(
     (Abbasi-Yadkori et al., 2011), lambda = (sigma / prior_std)^2, L bounds the actions and S the
     truth. A Bayesian who believes the prior needs 1; this is the price of not believing it.
     """
-    dim, periods = checks.size("dim", dim), checks.size("periods", periods)
+    dim, periods = checks.count("dim", dim), checks.count("periods", periods)
     delta = checks.scalar("delta", delta, above=0.0, low=0.0, high=1.0)
     sigma, prior = checks.positive("noise_std", noise_std), checks.positive("prior_std", prior_std)
     reach = checks.positive("largest_action", largest_action)

@@ -267,8 +267,8 @@ function rewards(common, column) {
 
 function shadows(all) {
   find("shadows").hidden = all.length === 0;
-  const sides = all.flatMap(({ value, stderr, reward }) => [
-    ...(known(value) && known(stderr) ? [value - 1.96 * stderr, value + 1.96 * stderr] : []),
+  const sides = all.flatMap(({ low, high, reward }) => [
+    ...(known(low) ? [low, high] : []),
     ...(known(reward) ? [reward] : [])]);
   const room = 0.06 * (Math.max(...sides) - Math.min(...sides)) || 0.5;
   const scale = [Math.min(...sides) - room, Math.max(...sides) + room];
@@ -277,8 +277,8 @@ function shadows(all) {
     const agreed = one.agreement === null ? "no decision yet"
       : `agrees in ${percent(one.agreement)} of ${number(one.decisions)} decisions`;
     const picture = node("div", {});
-    if (known(one.value) && known(one.stderr)) {
-      picture.append(whisker(one.value, 1.96 * one.stderr, one.reward, scale, `var(--c${n % 8})`));
+    if (known(one.low)) {
+      picture.append(whisker(one.value, [one.low, one.high], one.reward, scale, `var(--c${n % 8})`));
     }
     return node("div", { class: "shadow" },
       node("div", {}, node("h3", {}, one.name), node("p", { class: "note" }, agreed)), picture,
@@ -291,18 +291,17 @@ function shadows(all) {
   }
 }
 
-function judged({ value, stderr, reward, effective, unsupported, agreement }) {
+function judged({ value, low, high, reward, effective, unsupported, agreement }) {
   if (unsupported > 0.05) {
     return ["cannot be told", "", `: at least ${percent(unsupported)} of its choices had no chance; ` +
       "decide with a floor"];
   }
-  if (!known(value) || !known(stderr) || !known(reward)) {
+  if (!known(low) || !known(reward)) {
     return ["nothing to say yet", "", agreement === null ? "" : ": no outcome of its decisions"];
   }
-  const reach = 1.96 * stderr;
-  const [word, kind] = value - reach > reward ? ["ahead", "up"]
-    : value + reach < reward ? ["behind", "down"] : ["no clear difference", ""];
-  return [word, kind, `: ${around(value, reach)} against ${number(reward)} in charge ` +
+  const [word, kind] = low > reward ? ["ahead", "up"]
+    : high < reward ? ["behind", "down"] : ["no clear difference", ""];
+  return [word, kind, `: ${number(value)} (${number(low)} to ${number(high)}) against ${number(reward)} in charge ` +
     `(as from ${number(Math.round(effective))} decisions of its own)`];
 }
 
@@ -358,9 +357,8 @@ function explain({ element, one }) {
     return;
   }
   const valued = one.actions.filter((action) => known(action.mean));
-  const reach = (action) => (known(action.spread) ? action.spread : 0);
-  const scale = [Math.min(...valued.map((a) => a.mean - reach(a))),
-    Math.max(...valued.map((a) => a.mean + reach(a)))];
+  const sides = ({ mean, spread }) => (known(spread) ? [mean - spread, mean + spread] : [mean, mean]);
+  const scale = [Math.min(...valued.flatMap(sides)), Math.max(...valued.flatMap(sides))];
   const heads = ["action", "votes then", ...(valued.length ? ["value ± spread, as valued now"] : [])];
   const body = one.actions.map((action) => {
     const bar = node("i");
@@ -373,7 +371,7 @@ function explain({ element, one }) {
     if (valued.length) {
       const said = around(action.mean, action.spread);
       cells.push(node("td", {}, node("div", { class: "cell" },
-        whisker(action.mean, reach(action), null, scale, "var(--c2)"), node("span", {}, said))));
+        whisker(action.mean, sides(action), null, scale, "var(--c2)"), node("span", {}, said))));
     }
     return node("tr", action.chosen ? { class: "chosen" } : {}, ...cells);
   });

@@ -286,15 +286,15 @@ function stack(canvas, { ends, width, series }, x, y) {
   });
 }
 
-// A value with its reach on a scale of its own, and a mark to compare it with.
-export function whisker(value, reach, mark, [low, high], colour) {
+// A value with its interval on a scale of its own, and a mark to compare it with.
+export function whisker(value, [from, to], mark, [low, high], colour) {
   const x = (at) => 200 * Math.min(1, Math.max(0, (at - low) / (high - low || 1)));
   const canvas = shape("svg", { viewBox: "0 0 200 18", height: 18, width: "100%",
     preserveAspectRatio: "none", "aria-hidden": true });
   canvas.append(shape("line", { class: "grid", x1: 0, x2: 200, y1: 9, y2: 9 }));
   if (known(value)) {
     const about = { y1: 9, y2: 9, "stroke-width": 5, opacity: 0.45 };
-    canvas.append(shape("line", { ...about, x1: x(value - reach), x2: x(value + reach) },
+    canvas.append(shape("line", { ...about, x1: x(from), x2: x(to) },
       { stroke: colour }));
     canvas.append(shape("rect", { x: x(value) - 1.5, y: 3, width: 3, height: 12 }, { fill: colour }));
   }

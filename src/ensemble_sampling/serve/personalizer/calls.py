@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 LONGEST = 256  # letters of an id
 HIGH_LEVEL = {400: "BadRequest", 404: "ResourceNotFound"}  # all that v1.0 has, but for the server's
-PLACE = re.compile(r"`\$\.?([^`]*)`$")  # where in a body msgspec found a mistake
+PLACE = re.compile(r"`\$\.?([^`]*)`\Z")  # where in a body msgspec found a mistake
 IGNORED = "x-ensemble-sampling-ignored"  # says why a reward was accepted but not learned
 
 

@@ -1,6 +1,7 @@
 """Offline evaluations: what other policies would have earned, from the log of the bandit."""
 
 import asyncio
+import logging
 import time
 import uuid
 from datetime import UTC, datetime
@@ -15,13 +16,15 @@ from ...evaluate.evaluation import evaluate
 from ...evaluate.log import Log
 from ...evaluate.results import Comparison, Evaluation
 from ...evaluate.sources import EXPORTED
-from ..engine import Engine
+from ...files import Damaged
+from ..engine import Engine, Refused
 from ..messages import encoded
 from .calls import LONGEST, Call, Problem, answer, nothing
 from .settings import Policy, moment, promote
 
+logger = logging.getLogger("ensemble_sampling.serve")
+
 KEPT = "personalizer/evaluation/"
-CHUNK = 200  # decisions read together
 MOST = 1 << 29  # bytes of features in one evaluation
 PATIENCE = 3600.0  # seconds after which an evaluation that did not end has been lost
 BASELINE, RANDOM, ONLINE = "Baseline", "Random", "Online"
@@ -111,8 +114,9 @@ def _seconds(when: datetime) -> float:
 
 async def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
     turn = call.shared.setdefault("turn", asyncio.Lock())
-    async with turn:
-        await asyncio.to_thread(_judge, call.engine, job, sources)
+    with call.engine.used():  # beyond the request that began it
+        async with turn:
+            await asyncio.to_thread(_judge, call.engine, job, sources)
 
 
 def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
@@ -121,8 +125,14 @@ def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
         candidates = {name: engine.candidate(name) for name in sources}
         judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
         _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
-    except Exception as error:  # whatever it is, who asked is told
+    except (Refused, TypeError, ValueError) as error:  # whatever it is, who asked is told
         job.status, job.description = "Failed", f"{type(error).__name__}: {error}"
+        if isinstance(error, Damaged):  # but not where the ledger is
+            logger.error("an evaluation failed: %s", error)
+            job.description = "Damaged: the service's log says more"
+    except Exception:
+        logger.exception("an evaluation failed")
+        job.status, job.description = "Failed", "the service failed at this; its log says how"
     if _kept(engine, job.id):  # or it was deleted meanwhile
         _keep(engine, job)
 
@@ -131,8 +141,7 @@ def logged(engine: Engine, start: float, end: float) -> dict[str, list[Any]]:
     """The decisions of a time as `Log.of` takes them."""
     found: dict[str, list[Any]] = {name: [] for name in EXPORTED}
     size = 0
-    for at in range(0, engine.summary()["decisions"], CHUNK):
-        part = engine.log(at, CHUNK)
+    for part in engine.pages(0, engine.summary()["decisions"]):
         rows = [n for n, when in enumerate(part["time"]) if start <= when <= end]
         offers = part["offer"]
         for n in rows:

@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Annotated, Any
 
 import msgspec
@@ -173,17 +175,24 @@ async def reward(call: Call) -> Response:
 async def reward_slots(call: Call) -> Response:
     body = await call.body(SLOT_REWARDS)
     event, told = call.event, []
+    nth = defaultdict[str, count](count)  # reward of a slot
     for one in body.reward:
-        told.append(_learn(call, f"{event}/{key_of(one.slot_id, call, 'slotId')}", one.value))
+        id = f"{event}/{key_of(one.slot_id, call, 'slotId')}"
+        told.append(_learn(call, id, one.value, next(nth[id])))
     return nothing("; ".join(filter(None, await asyncio.gather(*told))))
 
 
-async def _learn(call: Call, id: str, value: float) -> str:
+async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
     """Learn a reward, or say why it is ignored: of an event that is not known, or when another
-    one came first. Personalizer accepts those too, for it looks for their events only later."""
-    engine = call.engine
+    one came first. Personalizer accepts those too, for it looks for their events only later.
+
+    nth: tells rewards of one request for one slot apart. As of several requests, the first counts
+    or their sum does, by the aggregation ("Calling the Reward API multiple times").
+    """
+    engine, request = call.engine, call.request.headers.get(REQUEST)
+    ref = f"{request} {nth}" if request and nth else request
     try:
-        await engine.outcome([(id, value, call.request.headers.get(REQUEST))])
+        await engine.outcome([(id, value, ref)])
     except Refused as refused:
         if refused.kind not in ("unknown", "conflict"):
             raise

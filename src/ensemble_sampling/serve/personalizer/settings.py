@@ -171,9 +171,9 @@ def _model_properties(engine: Engine) -> dict[str, str]:
     count = engine.summary()["decisions"]
     if not count:
         return {}
-    first = engine.log(0, 1)["time"][0]
-    some = engine.log(max(0, count - RECENT), RECENT)["learned"]
-    last = max((at for at in some if at is not None), default=first)
+    first = engine.page(0, 1)[0]["time"][0]
+    parts = engine.pages(max(0, count - RECENT), RECENT)
+    last = max((at for part in parts for at in part["learned"] if at is not None), default=first)
     return {"creationTime": moment(first), "lastModifiedTime": moment(last)}
 
 
@@ -185,7 +185,7 @@ def _log_properties(engine: Engine) -> dict[str, Any]:
     count = engine.summary()["decisions"]
     if not count:
         raise Problem(404, "LogsPropertiesNotFound", "nothing has been decided yet")
-    times = [engine.log(at, 1)["time"][0] for at in (0, count - 1)]
+    times = [engine.page(at, 1)[0]["time"][0] for at in (0, count - 1)]
     first, last = map(moment, times)
     return {"dateRange": {"from": first, "to": last}, "count": count}
 
