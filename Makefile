@@ -7,17 +7,21 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-slow test-browser lint format docs reproduce bench clean
+.PHONY: test test-slow test-optimised test-browser lint format docs reproduce bench clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
-test test-slow test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
-test test-slow test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
+test test-slow test-optimised test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
+test test-slow test-optimised test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
 test: .venv/ready
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow and not browser"
 
 # Claims over many worlds, kills over many rounds, and variations of what `test` covers.
 test-slow: .venv/ready
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m slow
+
+# The contract that every part keeps, by programs compiled as users' are.
+test-optimised: .venv/ready
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow" tests/test_contract.py tests/test_linear.py
 
 # The dashboard in a real browser, which CHROMIUM names where it is not /usr/bin/chromium.
 test-browser: .venv/ready

@@ -43,12 +43,13 @@ def check_cold_and_warm(folder, seconds, *names):
 
 
 def test_a_second_process_finds_what_calls_lapack_and_runs_it_in_chunks(tmp_path):
-    check_cold_and_warm(tmp_path, 600, "ensemble of linear that forget")
+    check_cold_and_warm(tmp_path, 120, "ensemble of linear that forget")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_kind_runs_in_a_first_and_a_second_process(tmp_path):
-    check_cold_and_warm(tmp_path, 3600)
+    check_cold_and_warm(tmp_path, 400)
 
 
 CALLS = {

@@ -26,22 +26,27 @@ def _largest(values: Array, available: Array | None, settled: bool = False) -> A
 
     settled: whether values are sure not to be computed twice, see `in_one_step`.
     """
-    if available is None:
-        return values == values.max(axis=-1, keepdims=True)
-    values = jnp.where(available, values, -jnp.inf)
+    values = values if available is None else jnp.where(available, values, -jnp.inf)
     top = halved(jnp.maximum, values) if settled else values
-    best = (values == top.max(axis=-1, keepdims=True)) & available
+    best = values == top.max(axis=-1, keepdims=True)
+    best = best if available is None else best & available
+    if available is None or settled or checks.known(values):
+        return best
 
     # Compiled, values may be computed for the maximum and again to compare with it, and where the
     # two round differently none is best. That is rare, and an argmax takes tens of times as long.
-    def mended() -> Array:
-        top = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
-        lost = best.any(axis=-1, keepdims=True) | jnp.isnan(values).any(axis=-1, keepdims=True)
-        return best | (top & available & ~lost)
+    # A loop's condition reads what the loop was given; that of a branch may be computed anew.
+    def lost(loop: tuple[Array, Array, Array]) -> Array:
+        best, _, again = loop
+        return again & ~best.any(axis=-1).all()
 
-    if settled or checks.known(values):
-        return best
-    return jax.lax.cond(best.any(axis=-1).all(), lambda: best, mended)
+    def mended(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        best, values, again = loop
+        top = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
+        none = ~best.any(axis=-1, keepdims=True) & ~jnp.isnan(values).any(axis=-1, keepdims=True)
+        return best | (top & available & none), values, ~again
+
+    return jax.lax.while_loop(lost, mended, (best, values, jnp.array(True)))[0]
 
 
 def halved(fold: Callable[[Array, Array], Array], values: Array) -> Array:
