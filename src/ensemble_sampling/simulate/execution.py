@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from threading import Event, Lock
 from typing import Any, NamedTuple, TypeVar
@@ -238,7 +238,9 @@ def _program(
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def run(shared: list[Array], own: list[Array], words: Array, numbers: Array) -> Any:
+    def run(
+        in_turn: bool, shared: list[Array], own: list[Array], words: Array, numbers: Array
+    ) -> Any:
         key = jax.random.wrap_key_data(words, impl=cipher)
 
         def one(own: list[Array], number: Array) -> Any:
@@ -246,7 +248,14 @@ def _program(
             agent, environment = jax.tree.unflatten(outline.structure, leaves)
             return realization(agent, environment, jax.random.fold_in(key, number), *mode)
 
+        if in_turn:
+            return jax.lax.map(lambda lane: one(*lane), (own, numbers))
         return jax.vmap(one)(own, numbers)
+
+    def lower(in_turn: bool) -> Any:
+        shardings = {"in_shardings": (whole, split, whole, split), "out_shardings": split}
+        with _TRACING:
+            return jax.jit(partial(run, in_turn), **shardings).lower(shared, own, words, numbers)
 
     leaves, _ = outline.inputs()
     both = list(zip(leaves, differs, strict=True))
@@ -254,15 +263,16 @@ def _program(
     own = [jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype) for leaf, d in both if d]
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=cipher)))
-    jitted = jax.jit(run, in_shardings=(whole, split, whole, split), out_shardings=split)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
-    with _TRACING:
-        lowered = jitted.lower(shared, own, words, numbers)
-    # A chunk fills an accelerator; and calls of LAPACK for batches wait for one another for ever.
-    alone = jax.default_backend() != "cpu" or linalg.in_batches(lowered)
-    turn = _TURN if alone else nullcontext()
+    lowered, cpu = lower(in_turn=False), jax.default_backend() == "cpu"
+    # Calls of LAPACK for batches wait for one another for ever, those of one program too: lanes
+    # are then taken one after another, and what calls it for batches of its own runs alone.
+    if cpu and linalg.in_batches(lowered):
+        lowered = lower(in_turn=True)
+    # A chunk fills an accelerator.
+    turn = _TURN if not cpu or linalg.in_batches(lowered) else nullcontext()
     return lowered.compile(compiler_options=chosen), turn, whole, split
 
 
