@@ -3,7 +3,10 @@
 # pyright: reportOptionalSubscript=false
 
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +16,7 @@ from urllib.parse import quote, unquote
 import httpx
 import pytest
 import servers
-from serving import running
+from serving import ready, running
 
 from ensemble_sampling.serve import service as services
 from ensemble_sampling.serve.keys import Keys, Ring
@@ -176,8 +179,10 @@ def test_it_is_not_ready_while_the_database_is_away(url, tmp_path, monkeypatch):
         line.open()
         until(http, 200, "ok", 5.0)
         line.silent = True
-        until(http, 503, "away", 4.0)
-        line.silent = False
+        try:
+            until(http, 503, "away", 4.0)
+        finally:
+            line.silent = False  # or it would never end
         until(http, 200, "ok", 5.0)
     line.cut()
 
@@ -251,3 +256,30 @@ def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatc
             assert httpx.post(decide, json=OFFER, timeout=60).status_code == 503
         until(http, 200, "ok", 5.0)
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200
+
+
+def test_told_to_end_it_does_also_while_the_database_is_silent(url, tmp_path):
+    folder = re.search(r"host=([^&]*)", url)[1]
+    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
+    place = url.replace(folder, quote(str(tmp_path), safe=""))
+    code = (
+        "import sys; from ensemble_sampling.serve import run; run.LAST = 3; "
+        "sys.exit(run.serve(run.Options(sys.argv[1], port=0)))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, place], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        http = process.stdout.readline().decode().split()[-1]
+        ready(http)
+        line.silent = True
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        line.silent = False
+        process.kill()
+        line.cut()
+    assert process.returncode == 1
+    assert b"Timeout" in said
+    assert b"postgres.py" in said  # where it waits

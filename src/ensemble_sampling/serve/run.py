@@ -1,6 +1,7 @@
 """Runs a service: binds its socket, and serves in this process or in workers under a supervisor."""
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -27,6 +29,7 @@ from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
 CONNECTIONS = 4096  # open at once
+LAST = 35  # seconds after which a process that was told to end does, whatever it waits for
 HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come with them
 
 
@@ -176,6 +179,12 @@ class Server(uvicorn.Server):
 
     def end(self) -> None:
         self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        # A database that neither answers nor goes away would be waited for for ever. What was
+        # answered is on disk; what is waited for is printed.
+        faulthandler.dump_traceback_later(LAST, exit=True, file=sys.__stderr__ or 2)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
