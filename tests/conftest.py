@@ -4,7 +4,9 @@ Two thirds of the time would go into optimising programs that run once or twice,
 compiled the quick way; `make test-optimised` runs the contract as users' programs are compiled.
 """
 
+import faulthandler
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -116,6 +118,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """A thread that never ends keeps its process from ending, and with it the whole run: after a
+    while it is ended, and says where it hangs."""
+    if not session.config.pluginmanager.hasplugin("dsession"):  # which waits for the others
+        faulthandler.dump_traceback_later(ENDING, exit=True, file=sys.__stderr__ or 2)
+
+
+ENDING = 120  # seconds from the last test to the end of a process
 MAPS = Path("/proc/self/maps")  # where there is such a thing
 MANY = 30_000  # Linux lets a process have 65,530, and kills it then
 

@@ -29,7 +29,8 @@ def running(place, http=Patient, **options):
         timeout_keep_alive=KEEP_ALIVE,
     )
     server = Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+    # One that hangs is not to keep the tests from ending.
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
@@ -37,7 +38,8 @@ def running(place, http=Patient, **options):
         yield url, service
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(60)
+        assert not thread.is_alive(), "the service does not end"
 
 
 def ready(url, alive=lambda: True, seconds=60.0):
