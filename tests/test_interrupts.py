@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import random
 import shutil
 import signal
@@ -230,6 +231,28 @@ def test_interrupted_at_any_step_a_closing_leaves_a_folder_that_can_be_opened(
         beside.close()
     with contextlib.closing(Ledger(tmp_path)) as book:  # nothing is held any more
         assert book.outcomes == book.decisions == number + 1
+
+
+def test_interrupted_at_any_step_a_closing_keeps_no_other_thread_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "WAIT", 0.2)
+    found = []
+
+    def elsewhere():
+        with contextlib.closing(Ledger(tmp_path / "other", shared=True)) as book:
+            found.append(book.decisions)
+
+    for step in itertools.count(1, 7):
+        book = Ledger(tmp_path / "shop", shared=True)
+        cut = interrupt_at(step, book.close, CLOSING)
+        book.close()
+        thread = threading.Thread(target=elsewhere, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive(), step
+        if not cut:
+            break
+    assert set(found) == {0}
+    assert len(found) > 30
 
 
 def test_interrupted_at_the_end_of_a_with_a_bandit_can_be_opened_again(tmp_path):

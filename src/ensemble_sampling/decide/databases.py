@@ -5,7 +5,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -407,8 +407,10 @@ class Sqlite:
             with suppress(sqlite3.Error, OSError), transaction(self):
                 format.record_counts(self)
         lock = self._database_lock
-        with nullcontext() if lock is None else lock.closing(self):
+        if lock is None:
             self.connection.close()
+        else:
+            lock.close(self, self.connection)
         if self._looked is not None:
             self._looked.close()
         if self._folder_lock is not None:

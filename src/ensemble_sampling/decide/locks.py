@@ -10,8 +10,6 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,7 @@ WAIT = 5.0  # seconds for a turn
 # an interrupt at any moment leaves nothing locked that cannot be let go.
 _files: WeakSet[FileIO] = WeakSet()
 _folders: WeakSet["FolderLock"] = WeakSet()  # that this process has
-_mutex = threading.RLock()  # over the next
+_mutex = threading.RLock()  # over the next; see `_alone`
 _together: WeakValueDictionary[tuple[int, int], "DatabaseLock"] = WeakValueDictionary()
 
 
@@ -117,7 +115,7 @@ class DatabaseLock:
         """One for all in this process: closing a file drops SQLite's own locks on it."""
         stat = path.stat()
         key = stat.st_dev, stat.st_ino
-        with _mutex:
+        with _alone():
             found = _together.get(key)
             if found is None:
                 _together[key] = found = cls(path, user, shared=True)
@@ -125,16 +123,16 @@ class DatabaseLock:
             found._users.add(user)
             return found
 
-    @contextmanager
-    def closing(self, user: Any) -> Iterator[None]:
-        """Around the closing of the connection, which wants these bytes for itself; only then are
-        the files closed, since that drops SQLite's own locks. May be called again."""
-        with _mutex:
+    def close(self, user: Any, connection: sqlite3.Connection) -> None:
+        """Close the connection, which wants these bytes for itself; only then are the files closed,
+        since that drops SQLite's own locks. May be called again."""
+        # Nothing is handed out while it is held: an interrupt would leave it with whoever has that.
+        with _alone():
             try:
                 if set(self._users) == {user}:
                     for file in self._files:
                         _set(file, fcntl.F_UNLCK, (0, 0))
-                yield
+                connection.close()
             finally:
                 self._close(user)
 
@@ -147,6 +145,23 @@ class DatabaseLock:
         for file in self._files:
             file.close()
         self._users.discard(user)
+
+
+def _alone() -> Any:
+    """To be held while files are locked or closed.
+
+    Interrupts come to the main thread. One at the wrong moment may leave it there, where it can be
+    taken again, and then other threads wait no longer than for a turn.
+    """
+    global _mutex
+    held = _mutex
+    if threading.current_thread() is threading.main_thread():
+        return held
+    if held.acquire(timeout=WAIT):
+        held.release()
+    elif _mutex is held:
+        _mutex = threading.RLock()
+    return _mutex
 
 
 def _exact() -> bool:
