@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
@@ -287,6 +287,22 @@ def test_the_body_of_an_operation_without_one_has_the_same_limit(served):
     head = f"POST {BASE}/shadows/x/promote HTTP/1.1\r\nHost: localhost\r\n"
     found = raw(url, f"{head}Content-Length: 1000001\r\n\r\n".encode())
     assert found.startswith(b"HTTP/1.1 413")
+
+
+def test_bodies_that_do_not_come_shut_nobody_out(tmp_path):
+    from ensemble_sampling.serve.run import Patient
+
+    class Few(Patient):
+        most = 5
+
+    head = f"POST {BASE}/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{{"
+    with running(tmp_path, Few) as (url, _), ExitStack() as stack:
+        host, port = url.removeprefix("http://").split(":")
+        for _ in range(10):
+            one = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            one.sendall(head.encode())
+        for _ in range(3):
+            assert httpx.get(f"{url}/healthz").status_code == 200
 
 
 def test_connections_on_which_nothing_is_asked_make_room_for_others(tmp_path):

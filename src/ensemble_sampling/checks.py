@@ -54,7 +54,7 @@ def flag(name: str, value: Any) -> bool:
 def text(name: str, value: Any) -> str:
     """Text that can be written down anywhere."""
     if not isinstance(value, str) or not value:
-        raise TypeError(f"{name} must be text, got {shown(value)}")
+        raise TypeError(f"{name} must be text that is not empty, got {shown(value)}")
     if "\0" in value or not encodable(value):
         raise ValueError(
             f"{name} must be text that UTF-8 can encode, without NUL, got {shown(value)}"

@@ -202,8 +202,8 @@ class Server(uvicorn.Server):
 
 class Patient(HttpToolsProtocol):
     """Drops connections on which the headers of a request do not arrive in time, or are without
-    end; its body is waited for in `limits`. Where more are open than may be, one on which nothing
-    is asked makes room: first the one that has been so the longest."""
+    end; its body is waited for in `limits`. Where more are open than may be, one without a whole
+    request makes room: first the one that has been so the longest."""
 
     patience = Limits().patience
     most = CONNECTIONS
@@ -232,8 +232,11 @@ class Patient(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._expected()
-        self._idle().pop(self, None)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._idle().pop(self, None)
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -246,7 +249,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _idle(self) -> "dict[Patient, None]":
-        """Connections on which nothing is asked, in the order in which that came to be."""
+        """Connections without a whole request, in the order in which they came to be so."""
         return vars(self.server_state).setdefault("idle", {})
 
     def _rest(self) -> None:
