@@ -569,6 +569,50 @@ def test_replay_has_the_state_of_a_bandit_that_learned_the_same_outcomes(monkeyp
         np.testing.assert_allclose(have, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_replay_takes_the_scale_anew_wherever_a_log_is_cut(monkeypatch):
+    """It went on as if the part before had ended at 1, 2, 4, ... outcomes, and so past the next."""
+    log = es.Log(CHOSEN, Y, propensities=np.full((N, K), 1 / K), context=X * UNITS)
+    learns, compiled, offers = [], replaying._compiled, es.Log.offers
+
+    def noted(rule):
+        run, relearn = compiled(rule)
+        return run, lambda *given: (learns.append(int(given[1][0].sum())), relearn(*given))[1]
+
+    monkeypatch.setattr(replaying, "_compiled", noted)
+    monkeypatch.setattr(es.Log, "offers", lambda log: offers(log, 10))
+    rows = es.replay(log, es.Uniform()).rows
+    assert len(rows) >= 16
+    assert learns[:5] == [1, 2, 4, 8, 16]
+
+
+def test_in_replay_only_strays_that_are_learned_decide_how_far_the_next_one_counts(monkeypatch):
+    """Of 12 in a log of three actions; each was once as far as all before it together."""
+    rng, states, compiled = np.random.default_rng(0), [], replaying._compiled
+    chosen, y = rng.integers(0, 3, 360), rng.normal(size=360)
+    y[300::5] = 1e6
+    log = es.Log(chosen, y, np.full(360, 1 / 3), actions=["a", "b", "c"])
+
+    def noted(rule):
+        run, relearn = compiled(rule)
+
+        def ran(*given):
+            found = run(*given)
+            states.append(found[0])
+            return found
+
+        return ran, relearn
+
+    monkeypatch.setattr(replaying, "_compiled", noted)
+    rows = es.replay(log, None).rows
+    strays = (y[rows] == 1e6).sum()
+    assert 2 <= strays < 12
+    assert len(rows) & (len(rows) - 1)  # else it was about to learn again
+    want = learned(pupil(None, log), 0, np.zeros((len(rows), 0)), chosen[rows], y[rows])
+    have, want = (jax.tree.leaves(state.belief[0]) for state in (states[-1], want))
+    for ours, theirs in zip(have, want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 def test_an_informed_agent_sees_the_units_a_bandit_would():
     log = es.Log(CHOSEN, Y, propensities=SHARES, context=X * UNITS)
     agent = es.Greedy(es.PerAction(es.Linear(D, noise_std=0.7), K))

@@ -70,8 +70,18 @@ class Pupil(NamedTuple):
             return outcomes, usual
         return usual.all_counted(outcomes, Default().stray, before, of)
 
+    def each_counted(
+        self, usual: Usual, outcomes: np.ndarray, before: int, of: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Each as it learns it if that is the next one, and whether it strays."""
+        if not self.default:
+            return outcomes, np.zeros(len(outcomes), bool)
+        stray = Default().stray
+        found = [usual.counted(y, stray, before + 1, of) for y in outcomes.tolist()]
+        return np.array([y for y, _ in found]), np.array([now != usual for _, now in found])
+
     def all_counted(self, outcomes: np.ndarray) -> tuple[np.ndarray, Usual]:
-        """The same of all that there are."""
+        """`counted` of all that there are."""
         return self.counted(self.usual(outcomes), outcomes, 0, frozen(len(outcomes)))
 
     def scale(self, rows: np.ndarray) -> Scale | None:

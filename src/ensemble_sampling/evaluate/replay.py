@@ -97,9 +97,14 @@ def replay(
         while first < count:
             room = past.room if rescaled else FOR_EVER
             taken = past.learned, frozen(past.learned)
-            rows.outcome[:count], _ = one.counted(usual, outcome, *taken)
-            state, used, impossible, done = run(keys, state, np.int32(room), np.int32(first), rows)
-            now = np.flatnonzero(np.asarray(used)[:count])
+            rows.outcome[:count], strays = one.each_counted(usual, outcome, *taken)
+            made = run(keys, state, np.int32(room), np.int32(first), rows)
+            now = np.flatnonzero(np.asarray(made[1])[:count])
+            stray = np.flatnonzero(strays[now])[:1] + 1
+            if len(stray) and stray[0] < len(now):  # others count by what is usual after it
+                made = run(keys, state, np.int32(stray[0]), np.int32(first), rows)
+                now = now[: stray[0]]
+            state, _, impossible, done = made
             counted[offers.rows.start + now] = True
             outside += int(np.asarray(impossible)[:count].sum())
             first += int(np.asarray(done)[:count].sum())
@@ -188,7 +193,7 @@ class _Past:
     @property
     def room(self) -> int:
         """How many more outcomes are learned before the scale is taken anew."""
-        return FOR_EVER if self.learned >= LAST else max(self.learned, 1)
+        return FOR_EVER if self.learned >= LAST else max(2 * frozen(self.learned) - self.learned, 1)
 
     def filled(self, outcome: np.ndarray) -> tuple[np.ndarray, ...]:
         """(which are there, words, features, outcomes as learned), always of one size."""
