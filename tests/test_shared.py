@@ -304,6 +304,25 @@ def test_who_stops_learning_lets_another_learn_at_once(opened):
     assert other.learning
 
 
+def test_who_could_not_begin_to_learn_lets_another_learn_when_it_closes(opened, monkeypatch):
+    """The lease was taken already when its ledger ceased to answer."""
+    front, learner = opened()
+    _, other = opened()
+
+    def away():
+        raise OSError("away")
+
+    monkeypatch.setattr(learner, "_reload", away)
+    with pytest.raises(OSError, match="away"):
+        learner.step()
+    assert learner.learning
+    learner.close()
+    assert learner._ledger.closed
+    assert front._ledger.holder() is None
+    other.step()
+    assert other.learning
+
+
 def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
     one, learner = opened(candidates={"other": OTHER})
     two, follower = opened(candidates={"other": OTHER})

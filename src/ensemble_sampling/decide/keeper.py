@@ -205,10 +205,13 @@ class Keeper(Begun):
         self.behind = max(0.0, time.time() - min(times)) if times else 0.0
 
     def close(self) -> None:
-        """Save what was learned, and let others learn at once."""
-        if self.learning and not self._ledger.closed:
-            for mind in (self._mind, *self._shadows.minds().values()):
-                if mind.taught is not None and mind.width is not None and not mind.host:
-                    self._ledger.store(mind.file, mind.packed(self._ledger))
-            self._ledger.release(self.holder)
-        self._ledger.close()
+        """Save what was learned, if anything was, and let others learn at once."""
+        try:
+            if self.learning and not self._ledger.closed:
+                known = self._loaded is not None
+                for mind in (self._mind, *self._shadows.minds().values()) if known else ():
+                    if mind.taught is not None and mind.width is not None and not mind.host:
+                        self._ledger.store(mind.file, mind.packed(self._ledger))
+                self._ledger.release(self.holder)
+        finally:
+            self._ledger.close()
