@@ -132,6 +132,25 @@ def test_sums_give_the_interval_that_the_rewards_themselves_do():
     assert have.high - have.low == pytest.approx(want.high - want.low, rel=1e-4)
 
 
+def test_sums_give_it_too_where_larger_rewards_weigh_more():
+    """The mean is then far from the origin that rewards are counted from."""
+    rng = np.random.default_rng(5)
+    rewards = rng.exponential(size=60)
+    weight = rewards**2
+    want = dict(estimated(Judged(weight, rewards, rewards, rewards)))["self-normalised"]
+    assert weighted(weight, rewards).mean(Span.of(rewards)) == pytest.approx(want, rel=1e-9)
+    assert want.value > 1.5 * rewards.mean()
+
+
+def test_the_standard_error_of_few_numbers_is_the_usual_one_and_that_of_clicks_is_known_from_one():
+    rewards = np.array([1.0, 2.5, 7.0])
+    want = rewards.std(ddof=1) / math.sqrt(3)
+    assert mean(rewards, Span.of(rewards)).stderr == pytest.approx(want)
+    rate = mean(np.array([0.0, 1.0]), CLICKS)
+    assert rate.stderr == pytest.approx(0.5 / math.sqrt(2))
+    assert mean(np.ones(1), CLICKS).stderr == 0
+
+
 @pytest.mark.parametrize("actions", [2, 3, 10, 50])
 @pytest.mark.parametrize("decisions", [20, 100, 1000])
 def test_a_sound_log_is_refused_once_in_a_million_at_most(actions, decisions):
@@ -182,8 +201,9 @@ def test_what_is_probably_missing_of_the_weights_widens():
     some, all_of = (es.evaluate(log, [0.5 - s, 0.5 - s, 2 * s]) for s in (0.02, 0.0))
     assert some.unsupported == pytest.approx(0.04, abs=0.002)
     assert all_of.unsupported == 0
-    wider = some["self-normalised"].high - all_of["self-normalised"].high
-    assert wider == pytest.approx(some.unsupported * np.ptp(y))
+    one, other = some["self-normalised"], all_of["self-normalised"]
+    for wider in (one.high - other.high, other.low - one.low):
+        assert wider == pytest.approx(some.unsupported * np.ptp(y))
 
 
 def test_a_difference_is_as_uncertain_as_the_decisions_that_both_do_not_share():

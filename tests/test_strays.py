@@ -120,6 +120,15 @@ def test_what_is_usual_leaves_out_the_few_that_are_farthest():
     assert Usual.of(many).reach == pytest.approx(1e6)  # one more is no stray
 
 
+def test_what_was_learned_holds_on_only_if_every_outcome_counts_as_before():
+    was, outcomes = Usual(1.0, 2.0), np.array([-2.0, 1.0, 5.0])
+    assert was.agrees(Usual(1.0, 0.2), outcomes, STRAY)  # at the border
+    assert was.agrees(Usual(1.0, 0.0), outcomes, STRAY)  # nothing strays while that is not known
+    assert not was.agrees(Usual(1.5, 2.0), outcomes, STRAY)  # from elsewhere
+    assert not was.agrees(Usual(1.0, 0.19), outcomes, STRAY)  # one strays now
+    assert not was._replace(strays=1).agrees(Usual(1.0, 2.0), outcomes, STRAY)  # one did
+
+
 def test_a_stray_counts_little_and_for_nothing_once_it_is_old():
     usual = Usual(10.0, 2.0)
     for outcome in (10.0, 10 + 2 * STRAY, 10 - 2 * STRAY):
