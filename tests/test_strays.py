@@ -73,6 +73,17 @@ def test_without_a_context_a_stray_first_outcome_is_disowned_too():
     assert bandit._mind.taught.usual.strays == 1
 
 
+@pytest.mark.parametrize("at", [RARE // 2 - 1, RARE // 2])
+def test_a_bandit_disowns_a_stray_of_the_first_half_and_no_other(at):
+    bandit, rng, outcomes = es.Bandit(actions=["a", "b"]), np.random.default_rng(2), []
+    for t in range(RARE):
+        outcomes.append(1e6 if t == at else float(rng.normal()))
+        bandit.learn(bandit.choose().id, outcomes[-1])
+    values, usual = counted(np.array(outcomes))
+    assert (values[at] == 0) == (at < RARE // 2)
+    assert bandit._mind.taught.usual == usual
+
+
 def test_the_state_with_a_stray_is_that_of_a_replay_bit_for_bit(tmp_path):
     with es.Bandit.open(tmp_path, actions=[0, 1, 2]) as bandit:
         play(bandit, 290, {40: 1e4, 280: -1e5})  # one is old by now, the other is not
