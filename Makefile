@@ -13,15 +13,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 test test-slow test-optimised test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
 test test-slow test-optimised test-browser: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.3
 test: .venv/ready
-	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow and not browser"
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow and not optimised and not browser"
 
 # Claims over many worlds, kills over many rounds, and variations of what `test` covers.
 test-slow: .venv/ready
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m slow
 
-# The contract that every part keeps, by programs compiled as users' are.
+# By programs that are compiled as users' are.
+test-optimised: export JAX_DISABLE_MOST_OPTIMIZATIONS := 0
+test-optimised: export XLA_FLAGS :=
 test-optimised: .venv/ready
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow" tests/test_contract.py tests/test_linear.py
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup -m optimised
 
 # The dashboard in a real browser, which CHROMIUM names where it is not /usr/bin/chromium.
 test-browser: .venv/ready

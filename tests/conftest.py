@@ -1,7 +1,7 @@
 """Settings for every test: property tests are repeatable, and float64 is asked for by name.
 
 Two thirds of the time would go into optimising programs that run once or twice, so they are
-compiled the quick way; `make test-optimised` runs the contract as users' programs are compiled.
+compiled the quick way; `make test-optimised` runs some as users' programs are compiled.
 """
 
 import faulthandler
@@ -20,6 +20,14 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, max_exa
 settings.load_profile("repeatable")
 
 
+OPTIMISED = (
+    # What computes for longer than it takes to compile, or holds to the last bit only then.
+    "test_evaluate.py::test_an_agent_alone_learns_as_a_bandit_does[None",
+    "test_histories.py::test_a_thinned_ensemble",
+    "test_linear.py::test_a_million_float32_outcomes",
+    "test_network.py::test_thirty_models_beat",
+    "test_paper_1a.py",
+)
 SLOW = (
     # Claims over many worlds, kills and interrupts over many rounds, studies, trained networks.
     "test_anytime.py",
@@ -49,11 +57,9 @@ SLOW = (
     "test_interrupts.py",
     "test_laplace.py",
     "test_network.py",
-    "test_linear.py::test_a_million_float32_outcomes",
     "test_network_defaults.py",
     "test_network_posteriors.py",
     "test_neural_linear.py",
-    "test_paper_1a.py",
     "test_persistent.py",
     "test_planning.py",
     "test_postgres_faults.py::test_a_ledger_goes_on_whenever_its_connection_is_lost[False",
@@ -114,7 +120,10 @@ def pytest_collection_modifyitems(items):
         if isinstance(case, str):
             item.add_marker(pytest.mark.xdist_group(case))
             variation = any(part in case for part in VARIATIONS)
-        if variation or item.nodeid.removeprefix("tests/").startswith(SLOW):
+        name = item.nodeid.removeprefix("tests/")
+        if name.startswith(OPTIMISED):
+            item.add_marker(pytest.mark.optimised)
+        elif variation or name.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
 
 

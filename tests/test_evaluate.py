@@ -507,8 +507,8 @@ def taught_bandit(agent, rows, **settings):
     [
         (AGENT, True),
         (AGENT, False),
-        pytest.param(None, True, marks=pytest.mark.slow),
-        pytest.param(None, False, marks=pytest.mark.slow),
+        (None, True),
+        (None, False),
     ],
     ids=str,
 )
