@@ -31,9 +31,9 @@ import numpy as np
 
 import ensemble_sampling as es
 from ensemble_sampling import files
+from ensemble_sampling.fast.threefry import quick
 from ensemble_sampling.paper import figure2, figure3
-from ensemble_sampling.simulate import execution
-from ensemble_sampling.threefry import quick
+from ensemble_sampling.simulation import execution
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bandit_speed import mabwiser, ours, vowpal_wabbit

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 import ensemble_sampling as es
-from ensemble_sampling.evaluate.model import Fitted
+from ensemble_sampling.evaluation.model import Fitted
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "evaluate_obp.json"
 

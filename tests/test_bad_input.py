@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import ensemble_sampling as es
 from ensemble_sampling import checks, core
-from ensemble_sampling.agents import as_agent
+from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe
 
 LEARNER, ENV, NET = es.IndependentArms(4), es.GaussianArms(4), es.GaussianMLP(3, (5,))

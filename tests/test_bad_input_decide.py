@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.ledger.ledger import Ledger
 
 NAN, INF = float("nan"), float("inf")
 HALF = os.fsdecode(b"order-\xff")  # text that is none

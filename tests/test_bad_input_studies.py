@@ -24,7 +24,7 @@ from ensemble_sampling.experiments import report
 from ensemble_sampling.experiments.running import compute
 from ensemble_sampling.experiments.running import select as select_of
 from ensemble_sampling.paper import STUDY
-from ensemble_sampling.simulate import execution
+from ensemble_sampling.simulation import execution
 
 NAN, INF = float("nan"), float("inf")
 reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)

@@ -16,9 +16,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
 from ensemble_sampling import linalg
+from ensemble_sampling.agents.widening import Widening
 from ensemble_sampling.core import fact
-from ensemble_sampling.simulate import realization
-from ensemble_sampling.widening import Widening
+from ensemble_sampling.simulation import realization
 
 ARMS, DIM, UPDATES, CHOICES = 4, 3, 6, 4000
 ARM = es.IndependentArms(ARMS, noise_std=0.7)

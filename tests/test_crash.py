@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.ledger.ledger import Ledger
 
 AGENTS = {  # the second learns only from its first offer how many features there are
     "linear": es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=5),

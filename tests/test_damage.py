@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, format
-from ensemble_sampling.decide.ledger import Ledger
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.ledger import backup, schema
+from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(40, 5, 2))
@@ -89,7 +89,7 @@ FIELDS += [
     ("outcomes", "sequence = 7", column)
     for column in ("decision", "time", "outcome", "reward", "expired", "checksum")
 ]
-FIELDS += [("offers", "decision = 7", column.split()[0]) for column in format.COLUMNS["offers"][1:]]
+FIELDS += [("offers", "decision = 7", column.split()[0]) for column in schema.COLUMNS["offers"][1:]]
 FIELDS += [("agents", "number = 0", column) for column in ("first", "time", "description")]
 FIELDS += [("about", "name = 'precision'", "value"), ("ids", "number = 0", "id")]
 
@@ -149,9 +149,9 @@ def test_an_index_that_lost_an_outcome_is_noticed(folder):
 
 def test_a_checksum_tells_kinds_of_values_apart():
     rows = [(0,), (b"",), ("",), (None,), (0.0,), ("0",), (b"\0",), (1,), ("None",)]
-    assert len({format.checksum("about", row) for row in rows}) == len(rows)
-    assert format.checksum("about", (1, b"ab", b"c")) != format.checksum("about", (1, b"a", b"bc"))
-    assert format.checksum("about", (1,)) != format.checksum("ids", (1,))
+    assert len({schema.checksum("about", row) for row in rows}) == len(rows)
+    assert schema.checksum("about", (1, b"ab", b"c")) != schema.checksum("about", (1, b"a", b"bc"))
+    assert schema.checksum("about", (1,)) != schema.checksum("ids", (1,))
 
 
 def test_numbers_come_back_as_they_were_recorded(tmp_path):
@@ -216,15 +216,15 @@ def as_format(version, folder, old):
     old.mkdir()
     shutil.copy(folder / "ledger.sqlite", old)
     with closing(sqlite3.connect(old / "ledger.sqlite", isolation_level=None)) as db:
-        held = format.counts(db)
-        for since in range(version + 1, format.FORMAT + 1):
-            for table in format.SINCE[since]:
+        held = schema.counts(db)
+        for since in range(version + 1, schema.FORMAT + 1):
+            for table in schema.SINCE[since]:
                 db.execute(f"DROP TABLE {table}")
                 held.pop(table, None)
         for row in (("format", str(version)), ("counts", json.dumps(held)), ("file", "")):
-            db.execute(format.SET, format.sealed("about", row))
-    file = copies.identity(old / "ledger.sqlite")
-    change(old, format.SET, *format.sealed("about", ("file", file)))
+            db.execute(schema.SET, schema.sealed("about", row))
+    file = backup.identity(old / "ledger.sqlite")
+    change(old, schema.SET, *schema.sealed("about", ("file", file)))
     return old
 
 
@@ -257,7 +257,7 @@ def test_a_ledger_of_an_older_format_is_upgraded_in_place(folder, tmp_path, vers
         with closing(sqlite3.connect(upgraded / "ledger.sqlite")) as db:
             assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("4",)
             tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-            assert tables == format.SCHEMA
+            assert tables == schema.SCHEMA
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             assert not db.execute("PRAGMA foreign_key_check").fetchall()
 
@@ -287,7 +287,7 @@ def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folder, tmp_path, mo
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(format, "sealed", killed)
+    monkeypatch.setattr(schema, "sealed", killed)
     with pytest.raises(KeyboardInterrupt):
         Ledger(old)
     monkeypatch.undo()

@@ -12,13 +12,13 @@ from servers import new_place
 from starlette.applications import Starlette
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import ledger as ledger_module
 from ensemble_sampling.decide import overview
 from ensemble_sampling.decide.decisions import Values
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Revised
-from ensemble_sampling.decide.offered import Offered
 from ensemble_sampling.decide.overview import history, recent
 from ensemble_sampling.intervals import Span
+from ensemble_sampling.ledger import ledger as ledger_module
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
+from ensemble_sampling.ledger.offers import Offered
 from ensemble_sampling.serve import dashboard
 from ensemble_sampling.serve.engine import Engine
 

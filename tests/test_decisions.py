@@ -14,8 +14,8 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling.agents import shares
-from ensemble_sampling.decide import words
+from ensemble_sampling.agents.greedy import shares
+from ensemble_sampling.decide import notices
 from ensemble_sampling.decide.summary import inspect
 
 DIM, K = 3, 5
@@ -360,14 +360,14 @@ def test_a_noise_level_that_is_about_right_or_learned_is_not_complained_of(noise
 def test_the_noise_told_is_found_wherever_it_is():
     line = es.Linear(DIM, noise_std=0.3)
     network = partial(es.Network, es.GaussianMLP(DIM, (5,)), DIM, capacity=4, noise_std=0.7)
-    assert words.told(es.EpsilonGreedy(line, 0.1)) == 0.3
-    assert words.told(es.Persistent(es.Ensemble(es.PerAction(line, 2), 3))) == 0.3
-    assert words.told(es.Greedy(es.IndependentArms(2, 0.2))) == 0.2
-    assert words.told(es.EnsembleSampling(network(), 3)) == pytest.approx(0.7)
+    assert notices.told(es.EpsilonGreedy(line, 0.1)) == 0.3
+    assert notices.told(es.Persistent(es.Ensemble(es.PerAction(line, 2), 3))) == 0.3
+    assert notices.told(es.Greedy(es.IndependentArms(2, 0.2))) == 0.2
+    assert notices.told(es.EnsembleSampling(network(), 3)) == pytest.approx(0.7)
     clicks = network(loss=es.CrossEntropy())
     pair = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
     for silent in (es.Uniform(), es.Greedy(es.Linear(DIM)), es.Greedy(clicks), es.Greedy(pair)):
-        assert words.told(silent) is None
+        assert notices.told(silent) is None
 
 
 class Lost(es.Uniform):
@@ -413,8 +413,8 @@ STEADY = {
 
 @pytest.mark.parametrize("name", STEADY)
 def test_features_that_never_vary_are_noticed(name):
-    (make, says), watch, rng = STEADY[name], words.Watch(), np.random.default_rng(6)
-    for number in range(words.FIRST):
+    (make, says), watch, rng = STEADY[name], notices.Watch(), np.random.default_rng(6)
+    for number in range(notices.FIRST):
         assert watch.constant(hashed=False, fixed=False) is None
         watch.offered(number, make(rng.normal(size=(K, DIM))), 0, None)
     found = watch.constant(hashed=False, fixed=False)
@@ -429,8 +429,8 @@ def test_features_that_never_vary_are_said():
 
 
 def test_a_constant_context_of_one_column_is_how_some_say_that_there_is_none():
-    watch = words.Watch()
-    for number in range(words.FIRST):
+    watch = notices.Watch()
+    for number in range(notices.FIRST):
         watch.offered(number, np.ones((1, 1)), 0, None)
     assert watch.constant(hashed=False, fixed=True) is None
 
@@ -454,7 +454,7 @@ def test_a_normal_run_of_the_default_says_nothing():
 
 def test_a_warning_points_at_the_callers_line():
     bandit = es.Bandit(actions=["a", "b"])
-    for _ in range(words.FIRST - 1):
+    for _ in range(notices.FIRST - 1):
         bandit.learn(bandit.choose().id, 1.0)
     last = bandit.choose().id
     with pytest.warns(UserWarning, match="no context") as said:
@@ -463,8 +463,8 @@ def test_a_warning_points_at_the_callers_line():
 
 
 def test_words_come_when_batches_pass_the_mark():
-    assert words.Watch.due(100, 200)
-    assert words.Watch.due(127, 128)
-    assert words.Watch.due(255, 256)
-    assert not words.Watch.due(128, 255)
-    assert not words.Watch.due(10, 127)
+    assert notices.Watch.due(100, 200)
+    assert notices.Watch.due(127, 128)
+    assert notices.Watch.due(255, 256)
+    assert not notices.Watch.due(128, 255)
+    assert not notices.Watch.due(10, 127)

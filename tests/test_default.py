@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import mind
+from ensemble_sampling.decide import replica
 from ensemble_sampling.decide.default import Default
 from ensemble_sampling.decide.snapshots import SNAPSHOT
 
@@ -119,9 +119,9 @@ def test_many_actions_take_a_tenth_of_the_memory_of_as_many_waves_for_each():
 
 
 def test_it_says_how_much_memory_it_takes_before_it_takes_it(monkeypatch):
-    monkeypatch.setattr(mind, "LARGE", 2**20)
+    monkeypatch.setattr(replica, "LARGE", 2**20)
     large = es.EnsembleSampling(es.PerAction(es.Linear(50), 100), 2)
-    monkeypatch.setattr(mind.Mind, "_fresh", lambda _: pytest.fail("it took it"))
+    monkeypatch.setattr(replica.Mind, "_fresh", lambda _: pytest.fail("it took it"))
     said = "takes 2 MiB for 100 actions of 50 features, and up to 3 times as much"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -20,7 +20,7 @@ import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import Paths, Study
 from ensemble_sampling.experiments.running import compute
-from ensemble_sampling.simulate import cluster, transport
+from ensemble_sampling.simulation import cluster, transport
 
 WORLD = es.GaussianArms(arms=3)
 LEARNER = es.IndependentArms(arms=3, noise_std=1.0)

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.decide.export import export
-from ensemble_sampling.evaluate import replay as replaying
-from ensemble_sampling.evaluate import sources
-from ensemble_sampling.evaluate.estimates import BIASED
-from ensemble_sampling.evaluate.model import Fitted
-from ensemble_sampling.evaluate.policies import Pupil, as_policy, learned, pupil
+from ensemble_sampling.evaluation import replay as replaying
+from ensemble_sampling.evaluation import sources
+from ensemble_sampling.evaluation.estimates import BIASED
+from ensemble_sampling.evaluation.model import Fitted
+from ensemble_sampling.evaluation.policies import Pupil, as_policy, learned, pupil
+from ensemble_sampling.ledger.export import export
 
 N, K, D = 60, 3, 2
 RNG = np.random.default_rng(0)

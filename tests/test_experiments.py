@@ -18,7 +18,7 @@ import ensemble_sampling as es
 from ensemble_sampling import files, paper
 from ensemble_sampling.experiments import Experiment, Study, curves, paths, running, sizes
 from ensemble_sampling.paper import PANELS, STUDY
-from ensemble_sampling.simulate.execution import check_parts
+from ensemble_sampling.simulation.execution import check_parts
 
 # Section 5 of the paper: periods, realizations, and the curves of each panel.
 PAPER = {

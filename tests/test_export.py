@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.decide.export import export
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
-from ensemble_sampling.decide.offered import Offered
+from ensemble_sampling.ledger.export import export
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
+from ensemble_sampling.ledger.offers import Offered
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 

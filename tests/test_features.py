@@ -8,7 +8,7 @@ import pytest
 from sklearn.utils import murmurhash3_32
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.offers import Offers, mask, names_of, read
+from ensemble_sampling.inputs.offer import Offers, mask, names_of, read
 
 
 def test_hashing_is_the_same_in_every_process():

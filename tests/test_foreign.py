@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.ledger import Ledger
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 ROWS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

@@ -11,7 +11,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.core import Noise
-from ensemble_sampling.learners import fused
+from ensemble_sampling.fast import network_kernel
 from ensemble_sampling.learners.network import Batch
 
 DIM, HIDDEN, CAPACITY, BATCH, STEPS, MEMBERS = 5, 7, 12, 9, 3, 3
@@ -43,7 +43,7 @@ def started(learner, unit=1.0, shift=True):
 
 
 def at_once(learner, history, members):
-    kernel = jax.vmap(lambda m: fused.learned(learner, history, m, ROWS, interpret=True))
+    kernel = jax.vmap(lambda m: network_kernel.learned(learner, history, m, ROWS, interpret=True))
     return jax.jit(kernel)(members)
 
 
@@ -128,10 +128,10 @@ def test_a_weight_beyond_half_precision_is_noticed():
         {"make": es.GaussianMLP(DIM, (HIDDEN, HIDDEN), prior_std=0.5)},
         {"make": es.GaussianMLP(DIM, (), prior_std=0.5, squash=True)},
         {"make": es.GaussianMLP(DIM, (HIDDEN,))},
-        {"make": es.GaussianMLP(DIM, (fused.HIDDEN + 1,), prior_std=0.5)},
+        {"make": es.GaussianMLP(DIM, (network_kernel.HIDDEN + 1,), prior_std=0.5)},
         {"make": es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5, squash=True)},
         {"batch": None},
-        {"batch": fused.BATCH + 1},
+        {"batch": network_kernel.BATCH + 1},
         {"noise_std": None},
         {"prior_std": None},
         {"dropout": 0.5},
@@ -141,16 +141,16 @@ def test_a_weight_beyond_half_precision_is_noticed():
 def test_other_networks_are_not_for_the_kernel(changes):
     given = learner(**changes)
     _, member = given.init(jax.random.key(0), 1.0, Noise(shift=jnp.zeros(())))
-    assert not fused.fits(given, member)
+    assert not network_kernel.fits(given, member)
 
 
 def test_the_papers_network_is_for_the_kernel_on_a_gpu_alone(monkeypatch):
     given = learner()
     shared, member = given.init(jax.random.key(0), 1.0, Noise(shift=jnp.zeros(())))
-    assert fused.fits(given, member)
-    assert not fused.wanted(given, member)
+    assert network_kernel.fits(given, member)
+    assert not network_kernel.wanted(given, member)
     _, weighted = given.init(jax.random.key(0), 1.0, Noise(weight=jnp.ones(())))
-    assert not fused.fits(given, weighted)
+    assert not network_kernel.fits(given, weighted)
 
     # What is compiled for a GPU has the kernel in it, and what for a CPU has not.
     def observe(key):

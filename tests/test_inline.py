@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.agents import first, shares
-from ensemble_sampling.decide import inline, programs
-from ensemble_sampling.decide.ledger import TOGETHER, Decided
+from ensemble_sampling.agents.greedy import first, shares
+from ensemble_sampling.decide import programs
 from ensemble_sampling.decide.states import State
+from ensemble_sampling.fast import inline
+from ensemble_sampling.ledger.ledger import TOGETHER, Decided
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 

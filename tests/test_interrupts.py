@@ -16,32 +16,42 @@ import pytest
 from servers import new_place
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import (
-    bandit as bandits,
-)
-from ensemble_sampling.decide import (
-    book,
-    copies,
-    databases,
-    format,
-    history,
-    kept,
+from ensemble_sampling.decide import bandit as bandits
+from ensemble_sampling.decide import summary
+from ensemble_sampling.decide.summary import summarize
+from ensemble_sampling.ledger import (
+    backup,
     ledger,
     locks,
-    offered,
+    offers,
+    pending,
     postgres,
-    summary,
-    waiting,
+    reading,
+    schema,
+    settings,
+    sqlite,
+    transactions,
 )
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Opinion, Revised
-from ensemble_sampling.decide.offered import Offered
-from ensemble_sampling.decide.summary import summarize
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Opinion, Revised
+from ensemble_sampling.ledger.offers import Offered
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
-OURS = (ledger, book, kept, databases, postgres, format, history, offered, copies, waiting, summary)
+OURS = (
+    ledger,
+    transactions,
+    settings,
+    sqlite,
+    postgres,
+    schema,
+    reading,
+    offers,
+    backup,
+    pending,
+    summary,
+)
 TRACED = {module.__file__ for module in (*OURS, contextlib)}
-CLOSING = {module.__file__ for module in (bandits, ledger, book, databases, locks)}
+CLOSING = {module.__file__ for module in (bandits, ledger, transactions, sqlite, locks)}
 
 
 PLACES = ["memory", "disk", "postgres"]

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import ensemble_sampling as es
-from ensemble_sampling.evaluate.estimates import Judged, contributions, errors, slopes
+from ensemble_sampling.evaluation.estimates import Judged, contributions, errors, slopes
 from ensemble_sampling.intervals import (
     SURE,
     TAIL,

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import copies, databases, format, locks
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
 from ensemble_sampling.decide.summary import inspect
+from ensemble_sampling.ledger import backup, locks, schema, sqlite
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
@@ -136,9 +136,9 @@ def test_a_log_has_its_whole_length_early_and_what_follows_the_last_row_is_nothi
     with closing(Ledger(tmp_path / "shop")) as ledger:
         record(ledger, 10)
         log = tmp_path / "shop" / "ledger.sqlite-wal"
-        assert log.stat().st_size == databases.LOG
+        assert log.stat().st_size == sqlite.LOG
         record(ledger, 20)
-        assert log.stat().st_size == databases.LOG
+        assert log.stat().st_size == sqlite.LOG
         shutil.copytree(tmp_path / "shop", tmp_path / "killed")
     for name in ("shop", "killed"):
         with closing(Ledger(tmp_path / name, write=False)) as ledger:
@@ -281,7 +281,7 @@ def test_a_backup_that_fails_leaves_nothing_and_a_killed_one_is_taken_over(tmp_p
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(copies.os, "fsync", full)
+        monkeypatch.setattr(backup.os, "fsync", full)
         with pytest.raises(OSError, match=r"cannot back up the ledger in .*No space left"):
             ledger.backup(tmp_path / "backup")
         monkeypatch.undo()
@@ -339,13 +339,13 @@ def test_a_folder_that_was_moved_or_read_is_no_copy(tmp_path):
 
 
 def test_a_file_is_itself_if_inode_and_device_or_file_system_are_the_same():
-    assert copies.same_file("7: 5 900", "7: 5 900")
-    assert copies.same_file("7: 5 900", "7: 6 900")  # a device numbered anew
-    assert copies.same_file("7: 5 -", "7: 5 -")
-    assert not copies.same_file("7: 5 900", "8: 5 900")
-    assert not copies.same_file("7: 5 900", "7: 6 901")
-    assert not copies.same_file("7: 5 -", "7: 6 -")  # no file system is none in common
-    assert not copies.same_file("", "7: 5 900")
+    assert backup.same_file("7: 5 900", "7: 5 900")
+    assert backup.same_file("7: 5 900", "7: 6 900")  # a device numbered anew
+    assert backup.same_file("7: 5 -", "7: 5 -")
+    assert not backup.same_file("7: 5 900", "8: 5 900")
+    assert not backup.same_file("7: 5 900", "7: 6 901")
+    assert not backup.same_file("7: 5 -", "7: 6 -")  # no file system is none in common
+    assert not backup.same_file("", "7: 5 900")
 
 
 @pytest.mark.parametrize(
@@ -527,7 +527,7 @@ def test_only_what_lacks_the_tables_is_said_to_hold_no_ledger(name, error):
             raise failure
 
     with pytest.raises(error):
-        format.read_format(Failing())
+        schema.read_format(Failing())
 
 
 @contextmanager

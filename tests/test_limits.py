@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from ensemble_sampling.decide.asked import Settings
 from ensemble_sampling.serve.limits import Limits, Rates, TooLarge, read_body
+from ensemble_sampling.serve.types import Settings
 
 
 def body(size, told, limits):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import offered
-from ensemble_sampling.decide.ledger import Decided, Ledger
-from ensemble_sampling.decide.offered import Offered, packed, unpacked
+from ensemble_sampling.ledger import offers as stored
+from ensemble_sampling.ledger.ledger import Decided, Ledger
+from ensemble_sampling.ledger.offers import Offered, packed, unpacked
 
 RNG = np.random.default_rng(0)
 CATALOGUE = RNG.normal(size=(30, 6)).astype(np.float32)
@@ -57,8 +57,8 @@ def same(one, other):
 @pytest.mark.parametrize("where", ["memory", "disk"])
 @pytest.mark.parametrize("most", [4, 2**12])
 def test_offers_come_back_as_they_were(tmp_path, where, most, monkeypatch):
-    monkeypatch.setattr(offered, "OFFERS", most)  # also where little is remembered
-    monkeypatch.setattr(offered, "ROWS", 3 * most)
+    monkeypatch.setattr(stored, "OFFERS", most)  # also where little is remembered
+    monkeypatch.setattr(stored, "ROWS", 3 * most)
     offers = list(random_offers(300))
     ledger = Ledger(None if where == "memory" else tmp_path)
     for start, end in ((0, 1), (1, 2), (2, 90), (90, 200), (200, 300)):

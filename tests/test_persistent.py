@@ -9,8 +9,8 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
+from ensemble_sampling.agents.persistent import Tried
 from ensemble_sampling.config import describe
-from ensemble_sampling.persistent import Tried
 
 ARMS, DIM, MEMBERS = 4, 2, 6
 ENSEMBLE = es.Ensemble(es.PerAction(es.Linear(DIM), ARMS), MEMBERS)

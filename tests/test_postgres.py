@@ -13,12 +13,12 @@ import pytest
 from servers import admin, lose, new_place, schema
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import databases
-from ensemble_sampling.decide.export import export
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
 from ensemble_sampling.decide.summary import inspect
-from ensemble_sampling.evaluate.sources import read
+from ensemble_sampling.evaluation.sources import read
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.ledger import sqlite
+from ensemble_sampling.ledger.export import export
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
 
 psycopg = pytest.importorskip("psycopg")
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -143,7 +143,7 @@ def test_what_is_not_there_or_no_ledger_is_said(place):
 
 def test_no_password_is_in_a_message():
     url = "postgresql://me:secret@localhost:1/db?password=secret2#shop"
-    assert databases.public(url) == "postgresql://localhost:1/db#shop"
+    assert sqlite.public(url) == "postgresql://localhost:1/db#shop"
     began = time.monotonic()
     with pytest.raises(OSError, match="cannot open the ledger in postgresql://localhost:1") as told:
         Ledger(url)

@@ -9,11 +9,11 @@ import pytest
 from servers import admin, lose, new_place, schema
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.asked import Refused
-from ensemble_sampling.decide.format import INSERT, sealed
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed, Revised
-from ensemble_sampling.decide.postgres import Postgres
-from ensemble_sampling.decide.records import decision_row
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
+from ensemble_sampling.ledger.postgres import Postgres
+from ensemble_sampling.ledger.rows import decision_row
+from ensemble_sampling.ledger.schema import INSERT, sealed
+from ensemble_sampling.serve.types import Refused
 
 psycopg = pytest.importorskip("psycopg")
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)

@@ -27,8 +27,8 @@ from ensemble_sampling.experiments import (
 from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdict
 from ensemble_sampling.paper import PANELS, STUDY, figure1, figure2
 from ensemble_sampling.paper.claims import CLAIMS
-from ensemble_sampling.simulate import execution, numbers
-from ensemble_sampling.simulate.styles import style
+from ensemble_sampling.simulation import execution, numbers
+from ensemble_sampling.simulation.styles import style
 from ensemble_sampling.study import sizing, theory
 
 REALIZATIONS = 50

@@ -14,14 +14,14 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import mind
-from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.decide import replica
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(40, 3, 2))
-PATHS = {"decide": str(Path(mind.__file__).parent)}
+PATHS = {"decide": str(Path(replica.__file__).parent)}
 
 
 def equal(one, other):
@@ -47,7 +47,7 @@ def as_if_known(outcomes, agent=AGENT):
 def test_a_corrected_outcome_is_learned_as_if_known_before(
     tmp_path, where, mark, late, monkeypatch
 ):
-    monkeypatch.setattr(mind, "MARK", mark)
+    monkeypatch.setattr(replica, "MARK", mark)
     order = np.random.default_rng(1).permutation(24).tolist()
     truth = {n: float(np.sin(n)) for n in order}
     bandit = es.Bandit(AGENT) if where == "memory" else es.Bandit.open(tmp_path, AGENT)
@@ -78,7 +78,7 @@ def test_a_corrected_outcome_is_learned_as_if_known_before(
 
 
 def test_only_what_came_after_the_last_state_at_hand_is_learned_again(monkeypatch):
-    monkeypatch.setattr(mind, "MARK", 8)
+    monkeypatch.setattr(replica, "MARK", 8)
     bandit = es.Bandit(AGENT, normalise=False)
     ids = ids_of(bandit)
     bandit.learn_many([(id, 1.0) for id in ids])

@@ -10,22 +10,24 @@ import ensemble_sampling
 ORDER = [
     # the ground floor
     ("core", "checks", "code", "compilation", "config", "files", "linalg", "rewards"),
-    ("intervals", "networks", "threefry"),
+    ("intervals", "networks", "fast"),
     ("learners",),
     ("posteriors",),
-    ("agents", "persistent", "rules", "widening"),
-    ("environments",),
-    ("simulate",),
+    ("agents",),
+    ("worlds",),
+    ("simulation",),
+    ("inputs",),
+    ("ledger",),
     ("decide",),
     ("study",),
-    ("evaluate",),
+    ("evaluation",),
     ("experiments",),
     ("paper",),
     ("serve", "client"),
     ("cli",),
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}
-EXCEPT = {("environments", "learners"), ("environments", "posteriors"), ("environments", "agents")}
+EXCEPT = {("worlds", "learners"), ("worlds", "posteriors"), ("worlds", "agents")}
 SOURCE = Path(ensemble_sampling.__file__).parent
 FILES = [f for f in sorted(SOURCE.rglob("*.py")) if f.parent != SOURCE or f.stem in FLOOR]
 

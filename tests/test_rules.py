@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
+from ensemble_sampling.agents.squarecb import inverse_gap
 from ensemble_sampling.core import fact
-from ensemble_sampling.rules import inverse_gap
 
 KEY = jax.random.key(0)
 weigh = jax.jit(inverse_gap)

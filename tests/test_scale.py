@@ -10,8 +10,8 @@ import pytest
 from sklearn.linear_model import SGDRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.mind import Mind
-from ensemble_sampling.decide.scale import LAST, MOST, Scale, frozen
+from ensemble_sampling.decide.replica import Mind
+from ensemble_sampling.inputs.scale import LAST, MOST, Scale, frozen
 
 DIM, NOISE = 4, 0.3
 EXACT = es.ThompsonSampling(es.Exact(es.Linear(DIM, noise_std=NOISE)), draws=20)

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from serving import running
 
-from ensemble_sampling.decide import keeper
-from ensemble_sampling.decide.ledger import Ledger
+from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.serve import service as services
+from ensemble_sampling.serve import updater
 from ensemble_sampling.serve.keys import Keys
 from ensemble_sampling.serve.limits import Limits
 from ensemble_sampling.serve.places import Place
@@ -123,7 +123,7 @@ def test_of_too_many_the_one_longest_not_asked_for_is_closed(tmp_path):
 
 
 def test_a_process_that_closes_a_bandit_lets_another_learn(tmp_path, monkeypatch):
-    monkeypatch.setattr(keeper, "LEASE", 0.6)
+    monkeypatch.setattr(updater, "LEASE", 0.6)
     with running(tmp_path) as (first, one), running(tmp_path) as (second, two):
         sent(first, "PUT", "shop", ARMS)
         played(first, "shop")

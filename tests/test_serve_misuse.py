@@ -12,9 +12,9 @@ import pytest
 from serving import raw, running
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.asked import Ask, Refused
 from ensemble_sampling.serve import run, supervisor
 from ensemble_sampling.serve.engine import Engine, _resolve
+from ensemble_sampling.serve.types import Ask, Refused
 
 OFFER = {"actions": {"a": {"x": "one"}, "b": {"x": "two"}}}
 HUGE = "1" + "0" * 400  # a whole number that no float can be

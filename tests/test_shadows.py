@@ -13,10 +13,10 @@ from test_revisions import interrupted
 
 import ensemble_sampling as es
 from ensemble_sampling import intervals
-from ensemble_sampling.decide.ledger import Ledger
 from ensemble_sampling.decide.shadows import _compared
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)

@@ -10,9 +10,9 @@ import pytest
 from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import databases
-from ensemble_sampling.decide.asked import Ask, Refused, Settings
 from ensemble_sampling.decide.transfer import export_history
+from ensemble_sampling.ledger import sqlite
+from ensemble_sampling.serve.types import Ask, Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
@@ -426,10 +426,10 @@ def test_a_lease_from_before_the_clock_was_put_back_holds_nobody_off(opened, mon
     now = time.time()
     _, first = opened()
     _, second = opened()
-    monkeypatch.setattr(databases.time, "time", lambda: now + 3600)
+    monkeypatch.setattr(sqlite.time, "time", lambda: now + 3600)
     assert first._ledger.lease("gone", 3.0)
     assert not second._ledger.lease("other", 3.0)
-    monkeypatch.setattr(databases.time, "time", lambda: now)
+    monkeypatch.setattr(sqlite.time, "time", lambda: now)
     assert second._ledger.lease("other", 3.0)
     assert not first._ledger.lease("third", 3.0)
     assert first._ledger.holder() == "other"

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from servers import new_place
 
-from ensemble_sampling.decide import format, locks
-from ensemble_sampling.decide.databases import Sqlite, as_place
-from ensemble_sampling.decide.ledger import Decided, Event, Ledger, Observed, Opinion, Revised
-from ensemble_sampling.decide.offered import Offered
+from ensemble_sampling.ledger import locks, schema
+from ensemble_sampling.ledger.ledger import Decided, Event, Ledger, Observed, Opinion, Revised
+from ensemble_sampling.ledger.offers import Offered
+from ensemble_sampling.ledger.sqlite import Sqlite, as_place
 
 
 @pytest.fixture(params=["folder", "postgres"])
@@ -448,5 +448,5 @@ def test_many_can_begin_a_ledger_at_once(place):
     with closing(Ledger(place, shared=True)) as ledger:
         assert names == {f"{ledger.id}\n"}
         assert ledger.decisions == 3
-        assert format.read_format(ledger._db) == format.FORMAT
+        assert schema.read_format(ledger._db) == schema.FORMAT
         assert os.getpid() == ledger._pid

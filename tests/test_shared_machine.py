@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from processes import equal, tell
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.keeper import Keeper
-from ensemble_sampling.decide.shared import Shared
 from ensemble_sampling.decide.transfer import export_history
+from ensemble_sampling.serve.decider import Shared
+from ensemble_sampling.serve.types import Ask, Refused, Settings
+from ensemble_sampling.serve.updater import Keeper
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)

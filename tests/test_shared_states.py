@@ -12,13 +12,13 @@ import pytest
 from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import inline
-from ensemble_sampling.decide import keeper as keepers
-from ensemble_sampling.decide.asked import Ask, Refused, Settings
-from ensemble_sampling.decide.followed import Follower
-from ensemble_sampling.decide.shared import Later
 from ensemble_sampling.decide.snapshots import snapshot_noticed
 from ensemble_sampling.decide.transfer import export_history
+from ensemble_sampling.fast import inline
+from ensemble_sampling.serve import updater as keepers
+from ensemble_sampling.serve.decider import Later
+from ensemble_sampling.serve.replicas import Follower
+from ensemble_sampling.serve.types import Ask, Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)

@@ -14,7 +14,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling import linalg
-from ensemble_sampling.simulate import execution
+from ensemble_sampling.simulation import execution
 
 SCRIPT = Path(__file__).with_name("every_kind.py")
 QUICKLY = "--xla_backend_optimization_level=0"  # to compile

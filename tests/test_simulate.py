@@ -20,10 +20,10 @@ from jax import Array
 from jax.core import Tracer
 
 import ensemble_sampling as es
-from ensemble_sampling.agents import greedy
-from ensemble_sampling.simulate import Moments, engines, realization
-from ensemble_sampling.simulate.checkpoint import Checkpoint
-from ensemble_sampling.simulate.execution import _program, completed
+from ensemble_sampling.agents.greedy import greedy
+from ensemble_sampling.simulation import Moments, engines, realization
+from ensemble_sampling.simulation.checkpoint import Checkpoint
+from ensemble_sampling.simulation.execution import _program, completed
 
 ARMS, DIM, PERIODS = 6, 3, 60
 

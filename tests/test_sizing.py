@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulate import execution, mean_and_error
+from ensemble_sampling.simulation import execution, mean_and_error
 from ensemble_sampling.study import sizing
 from ensemble_sampling.study.sizing import (
     EXPLORE,

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.decide import snapshots
-from ensemble_sampling.decide.ledger import Ledger, Observed
 from ensemble_sampling.decide.snapshots import Snapshot
 from ensemble_sampling.decide.summary import inspect
+from ensemble_sampling.ledger.ledger import Ledger, Observed
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -153,7 +153,7 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path):
             es.Bandit.open(tmp_path, AGENT)
         code = (
             "import sys, ensemble_sampling as es\n"
-            "from ensemble_sampling.decide.ledger import Ledger\n"
+            "from ensemble_sampling.ledger.ledger import Ledger\n"
             "from ensemble_sampling.decide.summary import inspect\n"
             "from pathlib import Path\n"
             "assert inspect(sys.argv[1]).decisions == 2\n"
@@ -256,7 +256,7 @@ def test_a_migration_that_cannot_save_leaves_no_snapshot_of_the_old_agent(shop, 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.mind.pack", full)
+    monkeypatch.setattr("ensemble_sampling.decide.replica.pack", full)
     with pytest.raises(OSError, match="No space left"):
         es.Bandit.migrate(folder, other)
     monkeypatch.undo()
@@ -369,7 +369,7 @@ def test_a_snapshot_that_cannot_be_written_is_only_a_warning(tmp_path, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ensemble_sampling.decide.mind.pack", full)
+    monkeypatch.setattr("ensemble_sampling.decide.replica.pack", full)
     with pytest.warns(UserWarning, match="No space left"):
         play(bandit, OFFERS[:2])
     state = bandit.state

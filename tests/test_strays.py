@@ -7,9 +7,9 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.default import Default
-from ensemble_sampling.decide.scale import FEWEST, LAST, RARE, Usual, frozen
 from ensemble_sampling.decide.snapshots import SNAPSHOT
 from ensemble_sampling.decide.summary import inspect
+from ensemble_sampling.inputs.scale import FEWEST, LAST, RARE, Usual, frozen
 
 STRAY = Default().stray
 THETA = np.array([[1.0, 0.0, -0.5], [-1.0, 0.5, 0.0], [0.0, -1.0, 1.0]])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import ledger as ledger_module
 from ensemble_sampling.decide import summary as summary_module
-from ensemble_sampling.decide.ledger import Decided, Ledger, Observed
 from ensemble_sampling.decide.summary import Summary, draw, summarize
+from ensemble_sampling.ledger import ledger as ledger_module
+from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
 
 SHARES = [[1.0, 0.0], [0.5, 0.5], [0.25, 0.75], [0.0, 1.0], [0.125, 0.875], [0.5, 0.5]]
 ORDER = [3, 0, 4, 1]  # outcomes come in this order, of decisions made at 100, 110, ...

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulate.execution import _program
-from ensemble_sampling.simulate.selection import least
-from ensemble_sampling.simulate.sweep import points_of
+from ensemble_sampling.simulation.execution import _program
+from ensemble_sampling.simulation.selection import least
+from ensemble_sampling.simulation.sweep import points_of
 
 PERIODS, REALIZATIONS = 20, 12
 WORLD = es.GaussianArms(3)
@@ -373,7 +373,7 @@ def test_bars_show_in_notebooks(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
-    module = sys.modules["ensemble_sampling.simulate.progress"]
+    module = sys.modules["ensemble_sampling.simulation.progress"]
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     es.sweep(agent, WORLD, {"prior_std": [1.0, 2.0]}, 5, 2)
     assert '2 points <progress value="4" max="4"></progress> 4/4' in pages[-1]

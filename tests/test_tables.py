@@ -16,8 +16,8 @@ from sklearn.linear_model import LinearRegression, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.features import _terms, recordable
-from ensemble_sampling.decide.tables import Columns, dense, needs_hasher
+from ensemble_sampling.inputs.columns import Columns, dense, needs_hasher
+from ensemble_sampling.inputs.hashing import _terms, recordable
 
 LINEAR = es.EnsembleSampling(es.Linear(3, noise_std=0.5), members=5)
 DRINKS = pd.DataFrame(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulate import execution
-from ensemble_sampling.threefry import PLAIN, begun, quick
+from ensemble_sampling.fast.threefry import PLAIN, begun, quick
+from ensemble_sampling.simulation import execution
 
 WORLD = es.GaussianArms(3)
 KEYS = [jax.random.key(seed) for seed in (0, 7, 2**32 - 1)]

@@ -10,7 +10,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.config import describe
-from ensemble_sampling.simulate import realization
+from ensemble_sampling.simulation import realization
 
 KEY = jax.random.key(3)
 ONE: Any = 1

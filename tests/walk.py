@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Walk(NamedTuple):
     def counts(self) -> tuple[int, int, int]:
         """Calls, files, changes of file."""
         files = [file for file, _ in self.entered]
-        changes = sum(a != b for a, b in zip(files, files[1:], strict=False))
+        changes = sum(a != b for a, b in pairwise(files))
         return len(files), len(set(files)), changes
 
 

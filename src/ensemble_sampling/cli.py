@@ -50,8 +50,8 @@ Address = Annotated[
 
 
 def _engine(where: Where, address: str | None) -> Any:
-    from .simulate.cluster import Ray
-    from .simulate.engines import Local
+    from .simulation.cluster import Ray
+    from .simulation.engines import Local
 
     if where is Where.ray:
         with _extra("ray"):
@@ -213,7 +213,7 @@ def export(
     file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
 ) -> None:
     """Write a bandit's log as a table, also while it is running."""
-    from .decide.export import export
+    from .ledger.export import export
 
     with _told():
         typer.echo(f"{export(place, file)} decisions in {file}")
@@ -225,8 +225,8 @@ def backup(
     to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
 ) -> None:
     """Copy a bandit's ledger to a new folder, also while it is running."""
-    from .decide.databases import as_place
-    from .decide.ledger import Ledger
+    from .ledger.ledger import Ledger
+    from .ledger.sqlite import as_place
 
     with _told():
         ledger = Ledger(as_place(place), write=False)
@@ -249,8 +249,8 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
     """What other agents would have earned on a bandit's log, also while it is running."""
-    from .evaluate.candidates import compare
-    from .simulate.checkpoint import as_folder
+    from .evaluation.candidates import compare
+    from .simulation.checkpoint import as_folder
 
     with _told():
         if out is not None:
@@ -286,7 +286,7 @@ def plan(
 
     import ensemble_sampling as es
 
-    from .simulate.checkpoint import as_folder
+    from .simulation.checkpoint import as_folder
 
     with _told():
         as_folder("out", out)

@@ -15,18 +15,19 @@ import numpy as np
 from .. import checks
 from ..config import differences
 from ..core import Agent, Posterior
-from . import foreign, words
-from .begun import Begun
-from .databases import as_place, exists, public
+from ..inputs import foreign
+from ..inputs.columns import is_frame, records
+from ..inputs.hashing import Hasher, precision
+from ..inputs.offer import Offer
+from ..ledger.ledger import Decided, Ledger, Observed, Revised
+from ..ledger.offers import Offered
+from ..ledger.sqlite import as_place, exists, public
+from . import notices
 from .decisions import Decision, Prediction
-from .features import Hasher, precision
-from .ledger import Decided, Ledger, Observed, Revised
-from .offered import Offered
-from .offers import Offer
+from .setup import Begun
 from .shadows import candidate, known, opinions
 from .states import State
 from .summary import Summary, draw, summarize
-from .tables import is_frame, records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -493,7 +494,7 @@ class Bandit(Begun):
         hashed, fixed = self._offers.hasher is not None, self._offers.arms is not None
         found = {
             "noise": self._watch.noise(self._mind.agent),
-            "alone": words.alone(self._ledger.outcomes) if alone else None,
+            "alone": notices.alone(self._ledger.outcomes) if alone else None,
             "constant": self._watch.constant(hashed, fixed),
         }
         noticed = {kind: text for kind, text in found.items() if text is not None}
@@ -556,7 +557,7 @@ class Bandit(Begun):
                 else:
                     self._shadows.drop(self._ledger, name)
             mind.file = former.file
-            self._watch = words.Watch()
+            self._watch = notices.Watch()
             self.save()
 
     def backup(self, path: str | os.PathLike[str]) -> None:

@@ -4,16 +4,16 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from ..agents import ThompsonSampling
+from ..agents.persistent import Persistent
+from ..agents.thompson import ThompsonSampling
+from ..agents.widening import Widening
 from ..core import Agent
 from ..learners.arms import IndependentArms
 from ..learners.blend import Blend
 from ..learners.linear import Linear
 from ..learners.per_action import PerAction
 from ..learners.random_features import RandomFeatures, Waves
-from ..persistent import Persistent
 from ..posteriors.ensemble import Ensemble
-from ..widening import Widening
 
 
 @dataclass(frozen=True)

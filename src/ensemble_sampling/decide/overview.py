@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..intervals import Span, mean
+from ..ledger.ledger import Decided, Ledger
+from ..ledger.offers import Offered
 from .decisions import Values
-from .ledger import Decided, Ledger
-from .offered import Offered
 
 LATEST = 10_000  # decisions that are looked at
 BYTES = 2**24  # of their rows; where there are more, votes are those of every so many-th

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..agents import first, halved, shares
+from ..agents.greedy import first, halved, shares
 from ..config import as_array
 from ..core import Action, Agent, Facts, Key, fact, in_one_step, some_key
-from ..threefry import quick
-from .inline import chosen, options, placed
+from ..fast.inline import chosen, options, placed
+from ..fast.threefry import quick
 from .states import Layout, State
 
 

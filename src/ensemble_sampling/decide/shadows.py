@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..agents import as_agent
+from ..agents.thompson import as_agent
 from ..config import differences
 from ..core import fact
+from ..inputs.offer import Offer, Offers, shown
 from ..intervals import NEVER, POWERS, TAIL, Span, Weights
+from ..ledger.ledger import Decided, Ledger, Opinion
 from .default import Default
-from .ledger import Decided, Ledger, Opinion
-from .mind import Mind
-from .offers import Offer, Offers, shown
+from .replica import Mind
 
 SUMS = ", ".join(f"sum({' * '.join('w' * a + 'r' * b)})" for a, b in POWERS)
 WEIGHTS = f"""

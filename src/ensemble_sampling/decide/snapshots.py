@@ -13,10 +13,10 @@ from safetensors.numpy import load, save
 
 from ..config import differences
 from ..files import Damaged
-from . import words
-from .ledger import Ledger
-from .scale import Usual
-from .tables import Columns
+from ..inputs.columns import Columns
+from ..inputs.scale import Usual
+from ..ledger.ledger import Ledger
+from . import notices
 
 SNAPSHOT = "state.safetensors"
 FAR_IN = ".scale.far"  # what `_named` calls that part of a state
@@ -117,7 +117,7 @@ def snapshot_noticed(ledger: Ledger, name: str = SNAPSHOT) -> tuple[int, dict[st
     diverged, strays = int(about.get("diverged", 0)), _usual(about).strays
     columns = Columns.recorded((ledger.description or {}).get("columns"))
     far = tensors.get(FAR_IN)
-    return diverged, words.learned(diverged, int(about["sequence"]), strays, far, columns)
+    return diverged, notices.learned(diverged, int(about["sequence"]), strays, far, columns)
 
 
 def _usual(about: dict[str, str]) -> Usual:

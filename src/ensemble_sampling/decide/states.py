@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from .scale import Scale
+from ..inputs.scale import Scale
 
 SMALL = 2**14  # bytes: a larger array stays one by itself, to be changed where it lies
 

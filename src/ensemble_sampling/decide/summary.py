@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .databases import as_place
-from .ledger import Decided, Ledger
+from ..ledger.ledger import Decided, Ledger
+from ..ledger.sqlite import as_place
 from .shadows import Compared, compare
 from .snapshots import snapshot_noticed
 

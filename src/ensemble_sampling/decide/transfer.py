@@ -14,9 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..files import Damaged
-from .ledger import Decided, Ledger, Observed
-from .mind import Mind
-from .offered import packed, unpacked
+from ..ledger.ledger import Decided, Ledger, Observed
+from ..ledger.offers import packed, unpacked
+from .replica import Mind
 
 KIND = "ensemble-sampling history 1"
 LARGEST = 2**28  # bytes

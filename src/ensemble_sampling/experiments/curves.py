@@ -13,12 +13,12 @@ import numpy as np
 from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment, some_key
-from ..simulate import Progress, mean_and_error, numbers, simulate
-from ..simulate.engines import Engine
-from ..simulate.execution import check_parts
-from ..simulate.plots import draw_curve
-from ..simulate.results import last_tenth
-from ..simulate.styles import style
+from ..simulation import Progress, mean_and_error, numbers, simulate
+from ..simulation.engines import Engine
+from ..simulation.execution import check_parts
+from ..simulation.plots import draw_curve
+from ..simulation.results import last_tenth
+from ..simulation.styles import style
 from . import beside
 from .declare import Data, Job, Window
 from .tables import plain, table, with_error

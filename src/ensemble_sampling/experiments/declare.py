@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .. import checks
-from ..simulate import Progress
-from ..simulate.engines import Engine
-from ..simulate.results import Window
+from ..simulation import Progress
+from ..simulation.engines import Engine
+from ..simulation.results import Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

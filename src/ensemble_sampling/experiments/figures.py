@@ -10,8 +10,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from ..simulate.styles import FONT
-from ..simulate.styles import plain as shown
+from ..simulation.styles import FONT
+from ..simulation.styles import plain as shown
 from .declare import Figure, Results
 
 WIDTH, HEIGHT, DPI = 4.5, 3.5, 160

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..simulate import mean_and_error
-from ..simulate.styles import style
+from ..simulation import mean_and_error
+from ..simulation.styles import style
 from ..study.sizing import CONFIDENT
 from .curves import Experiment
 from .declare import Data, Window

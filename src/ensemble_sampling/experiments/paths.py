@@ -10,10 +10,10 @@ import numpy as np
 from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
-from ..simulate import Progress, numbers
-from ..simulate.engines import Engine
-from ..simulate.styles import plain as shown
-from ..simulate.styles import style
+from ..simulation import Progress, numbers
+from ..simulation.engines import Engine
+from ..simulation.styles import plain as shown
+from ..simulation.styles import style
 from ..study.diagnostics import trajectory
 from ..study.sizing import CONFIDENT
 from .declare import Data, Job

@@ -19,12 +19,12 @@ import jax
 from .. import checks
 from ..config import differences, fingerprint
 from ..files import Damaged, read_json, write_json
-from ..simulate import Progress
-from ..simulate.checkpoint import as_folder
-from ..simulate.cluster import versions
-from ..simulate.engines import Engine, as_engine
-from ..simulate.execution import completed, tracing
-from ..simulate.progress import bars
+from ..simulation import Progress
+from ..simulation.checkpoint import as_folder
+from ..simulation.cluster import versions
+from ..simulation.engines import Engine, as_engine
+from ..simulation.execution import completed, tracing
+from ..simulation.progress import bars
 from . import report
 from .declare import Figure, Job, Panel
 from .study import Study

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..config import describe
 from ..core import ConjugateLearner, Environment
-from ..simulate import Progress
-from ..simulate.engines import Engine
-from ..simulate.styles import style
+from ..simulation import Progress
+from ..simulation.engines import Engine
+from ..simulation.styles import style
 from ..study.sizing import EXPLORE, padded_arms, smallest_ensemble
 from .declare import Data, Job
 from .tables import table

@@ -326,12 +326,12 @@ class Network(eqx.Module):
             return self._examine(jax.lax.scan(numbered, member, at, unroll=unroll)[0])
 
         if step is None and jax.default_backend() == "gpu":
-            from . import fused  # what it needs is slow to import, and of no use elsewhere
+            from ..fast import network_kernel
 
-            if fused.wanted(self, member):
+            if network_kernel.wanted(self, member):
 
                 def at_once(member: Member) -> Member:
-                    model, norm = fused.learned(self, history, member, rows)
+                    model, norm = network_kernel.learned(self, history, member, rows)
                     return self._judged(member._replace(model=model), norm)
 
                 return history, jax.lax.platform_dependent(member, cuda=at_once, default=one_by_one)

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from ..agents import ThompsonSampling
-from ..environments import GaussianArms, LinearBandit
+from ..agents.thompson import ThompsonSampling
 from ..experiments.declare import Figure
 from ..experiments.gaps import Gaps
 from ..experiments.paths import Paths
@@ -13,6 +12,8 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..study.sizing import FirstMembers
 from ..study.theory import added_loss
+from ..worlds.arms import GaussianArms
+from ..worlds.linear import LinearBandit
 
 DIVERGENCE = Paths(
     name="4a",

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from ..agents import ThompsonSampling
-from ..environments import GaussianArms
+from ..agents.thompson import ThompsonSampling
 from ..experiments.curves import Experiment
 from ..experiments.declare import Figure, Window
 from ..experiments.sizes import Sizes
@@ -11,6 +10,7 @@ from ..learners.arms import IndependentArms
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..study.sizing import FirstMembers
+from ..worlds.arms import GaussianArms
 
 WINDOWS: tuple[Window, ...] = ((0, 35), (140, 175), (280, 315), (420, 455), (665, 700))
 

@@ -14,20 +14,20 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..decide import overview
-from ..decide.asked import Ask, Made, Refused, Settings
 from ..decide.decisions import Values
-from ..decide.keeper import EVERY, Keeper
-from ..decide.ledger import ID, Ledger
-from ..decide.logs import columns, entry
-from ..decide.offered import Offered
-from ..decide.shared import Later, Shared
-from ..decide.steered import KEPT
 from ..decide.summary import summarize
-from ..decide.told import Told
 from ..decide.transfer import export_history
 from ..files import Damaged
+from ..ledger.columns import columns, entry
+from ..ledger.ledger import ID, Ledger
+from ..ledger.offers import Offered
+from .admin import KEPT
+from .decider import Later, Shared
 from .messages import encoded
+from .outcomes import Told
 from .pools import Pools
+from .types import Ask, Made, Refused, Settings
+from .updater import EVERY, Keeper
 
 __all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
 

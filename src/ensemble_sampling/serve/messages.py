@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from ..decide.asked import Refused
+from .types import Refused
 
 T = TypeVar("T")
 

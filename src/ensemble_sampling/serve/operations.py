@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..decide.databases import public
-from ..evaluate.evaluation import evaluate
-from ..evaluate.log import Log
+from ..evaluation.evaluate import evaluate
+from ..evaluation.log import Log
 from ..files import Damaged
+from ..ledger.sqlite import public
 from . import messages as say
 from .engine import Ask, Engine, Made, Refused, Settings
 from .keys import Key

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..decide.copies import NAME as LEDGER
-from ..decide.databases import public
-from ..decide.postgres import WAITING, readable
+from ..ledger.backup import NAME as LEDGER
+from ..ledger.postgres import WAITING, readable
+from ..ledger.sqlite import public
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 SCHEME = re.compile(r"[a-z]{2,}:(//|[^/\\]*@)|postgres(ql)?:")  # and no C:\ of Windows

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..code import load
-from ..decide.locks import Held
-from ..decide.offers import names_of
 from ..files import Damaged
+from ..inputs.offer import names_of
+from ..ledger.locks import Held
 from .engine import Engine, Refused
 from .keys import Keys, Ring
 from .limits import Limits, Rates

@@ -15,13 +15,15 @@ import numpy as np
 from jax import Array
 
 from .. import checks
-from ..agents import ThompsonSampling, Uniform, shares
+from ..agents.greedy import shares
+from ..agents.thompson import ThompsonSampling
+from ..agents.uniform import Uniform
 from ..core import Action, Environment, Key, Posterior
 from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..simulate import Event, Progress, simulate
-from ..simulate.engines import Engine
+from ..simulation import Event, Progress, simulate
+from ..simulation.engines import Engine
 from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
 from .views import View, look, view
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from .. import checks
-from ..agents import EnsembleSampling
+from ..agents.thompson import EnsembleSampling
 from ..config import describe
 from ..core import Action, Agent, ConjugateLearner, Environment
 from ..files import write_json
-from ..simulate import Progress, Result, numbers
+from ..simulation import Progress, Result, numbers
 from . import theory
 from .sizing import EnsembleSize, Runs, affordable, search, too_few
 

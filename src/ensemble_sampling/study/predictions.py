@@ -11,9 +11,9 @@ from jax import Array
 from scipy.special import stdtrit
 
 from .. import checks
-from ..agents import ThompsonSampling
+from ..agents.thompson import ThompsonSampling
 from ..core import Action, Environment, Key, Posterior
-from ..simulate import Event, Progress, simulate
+from ..simulation import Event, Progress, simulate
 from .views import look
 
 

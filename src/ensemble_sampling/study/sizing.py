@@ -16,18 +16,18 @@ import numpy as np
 from jax import Array
 
 from .. import checks
-from ..agents import ThompsonSampling
+from ..agents.thompson import ThompsonSampling
 from ..core import Action, ConjugateLearner, Environment, Key, Model, Round
-from ..environments import GaussianArms
 from ..learners.arms import IndependentArms
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..simulate import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
-from ..simulate.checkpoint import as_folder
-from ..simulate.engines import Engine, Local, as_engine
-from ..simulate.execution import check_parts
-from ..simulate.progress import reported
-from ..simulate.run import Chunks, run_all
+from ..simulation import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
+from ..simulation.checkpoint import as_folder
+from ..simulation.engines import Engine, Local, as_engine
+from ..simulation.execution import check_parts
+from ..simulation.progress import reported
+from ..simulation.run import Chunks, run_all
+from ..worlds.arms import GaussianArms
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..agents import shares
+from ..agents.greedy import shares
 from ..core import Key, Posterior
 
 

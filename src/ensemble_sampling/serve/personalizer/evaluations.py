@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from ...evaluate.evaluation import evaluate
-from ...evaluate.log import Log
-from ...evaluate.results import Comparison, Evaluation
-from ...evaluate.sources import EXPORTED
+from ...evaluation.evaluate import evaluate
+from ...evaluation.log import Log
+from ...evaluation.results import Comparison, Evaluation
+from ...evaluation.sources import EXPORTED
 from ...files import Damaged
 from ..engine import Engine, Refused
 from ..messages import encoded

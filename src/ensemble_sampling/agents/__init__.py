@@ -1,0 +1,1 @@
+"""Rules for acting on a posterior."""

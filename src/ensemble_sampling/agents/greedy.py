@@ -1,0 +1,106 @@
+"""The best action by values, ties shared, and how likely each action is to be it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from .. import checks
+from ..core import Key, Posterior, fact
+
+
+def _best(values: Array, available: Array | None) -> Array:
+    """Which actions are best; NaN is worse than anything, an unavailable action never best."""
+    available = checks.available(available, values.shape[-1])
+    return _largest(jnp.where(jnp.isnan(values), -jnp.inf, values), available)
+
+
+def _largest(values: Array, available: Array | None, settled: bool = False) -> Array:
+    """Which of those available are the largest along the last axis; none where one is NaN.
+
+    settled: whether values are sure not to be computed twice, see `in_one_step`.
+    """
+    values = values if available is None else jnp.where(available, values, -jnp.inf)
+    top = halved(jnp.maximum, values) if settled else values
+    best = values == top.max(axis=-1, keepdims=True)
+    best = best if available is None else best & available
+    if available is None or settled or checks.known(values):
+        return best
+
+    # Compiled, values may be computed for the maximum and again to compare with it, and where the
+    # two round differently none is best. That is rare, and an argmax takes tens of times as long.
+    # A loop's condition reads what the loop was given; that of a branch may be computed anew.
+    def lost(loop: tuple[Array, Array, Array]) -> Array:
+        best, _, again = loop
+        return again & ~best.any(axis=-1).all()
+
+    def mended(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        best, values, again = loop
+        top = jnp.arange(values.shape[-1]) == jnp.argmax(values, axis=-1, keepdims=True)
+        none = ~best.any(axis=-1, keepdims=True) & ~jnp.isnan(values).any(axis=-1, keepdims=True)
+        return best | (top & available & none), values, ~again
+
+    return jax.lax.while_loop(lost, mended, (best, values, jnp.array(True)))[0]
+
+
+def halved(fold: Callable[[Array, Array], Array], values: Array) -> Array:
+    """Fewer values along the last axis that `fold` to the same: a CPU folds many at a time where
+    they are in two arrays, and one by one where they are in one."""
+    while (size := values.shape[-1]) > 16 and size % 2 == 0:
+        values = fold(values[..., : size // 2], values[..., size // 2 :])
+    return values
+
+
+def first(true: Array) -> Array:
+    """The index of the first that is true, 0 if none is; many times faster than an argmax."""
+    count = true.shape[-1]
+    places = jnp.where(true, jnp.arange(count, dtype=jnp.int32), count)
+    index = halved(jnp.minimum, places).min(axis=-1)
+    return jnp.where(index < count, index, 0)
+
+
+def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
+    """The index of the largest value, ties broken uniformly at random.
+
+    Random priorities come from one draw mixed with the index (murmur3's finaliser), since a
+    random number per action would cost as much as the rest of a period.
+    """
+    best = _best(values, available)
+    mixed = jax.random.bits(key, ()) + jnp.arange(best.shape[-1], dtype=jnp.uint32) * jnp.uint32(
+        0x9E3779B9
+    )
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+    mixed = jnp.where(best, (mixed ^ (mixed >> 16)) | 1, 0)
+    return first(mixed == mixed.max())
+
+
+def shares(values: Array, available: Array | None = None, settled: bool = False) -> Array:
+    """How likely a greedy choice is to fall on each action (..., K); ties share equally.
+
+    A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
+    """
+    available = checks.available(available, values.shape[-1])
+    if available is None:  # lest rounding leave none, see `_largest`
+        available = jnp.ones(values.shape[-1], bool)
+    best = _largest(values, available, settled).astype(values.dtype)
+    count = (halved(jnp.add, best) if settled else best).sum(axis=-1, keepdims=True)
+    return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best
+
+
+def votes(
+    posterior: Posterior,
+    belief: Any,
+    values: Array,
+    draws: int,
+    available: Array | None = None,
+    settled: bool = False,
+) -> Array:
+    """How likely each action (K,) is to be best under one of the posterior's models.
+
+    values: of the models, as `posterior.values` gave them for so many `draws`
+    """
+    each, weights = shares(values, available, settled), fact(posterior, "weights")(belief, draws)
+    return each.mean(axis=0) if weights is None else weights @ each

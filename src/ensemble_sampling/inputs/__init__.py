@@ -1,0 +1,1 @@
+"""What people hand in, as numbers with names."""
