@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ensemble_sampling as es
 from ensemble_sampling import paper
-from ensemble_sampling.agents import thompson as agents
+from ensemble_sampling.agents import epsilon_greedy, thompson
 from ensemble_sampling.agents.greedy import greedy, shares
 from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe, labels
@@ -248,7 +248,8 @@ def test_model_tie_and_coin_are_drawn_with_keys_of_their_own(monkeypatch):
     """Ties broken with the bits that drew the model would favour some actions under some models."""
     witness = Witness()
     tied = lambda key, values, available: witness.note(key) or jnp.int32(0)  # noqa: E731
-    monkeypatch.setattr(agents, "greedy", tied)
+    monkeypatch.setattr(thompson, "greedy", tied)
+    monkeypatch.setattr(epsilon_greedy, "greedy", tied)
     uniform = jax.random.uniform
     monkeypatch.setattr(jax.random, "uniform", lambda key: witness.note(key) or uniform(key))
     rule = es.EpsilonGreedy(es.IndependentArms(2), 0.5)
@@ -256,9 +257,8 @@ def test_model_tie_and_coin_are_drawn_with_keys_of_their_own(monkeypatch):
     es.ThompsonSampling(witness).act(key, (), jnp.eye(2))
     rule = eqx.tree_at(lambda r: r.posterior, rule, witness, is_leaf=lambda x: x is rule.posterior)
     rule.act(key, ((), jnp.int32(0)), jnp.eye(2))
-    thompson, greedy_rule = witness.keys[:2], witness.keys[2:]
-    assert len({*map(tuple, thompson)}) == 2
-    assert len({*map(tuple, greedy_rule)}) == 3
+    assert len({*map(tuple, witness.keys[:2])}) == 2
+    assert len({*map(tuple, witness.keys[2:])}) == 3
     assert jax.random.key_data(key).tolist() not in witness.keys
 
 
