@@ -13,9 +13,9 @@ from azure.cognitiveservices.personalizer import PersonalizerClient as FirstClie
 from azure.core.credentials import AzureKeyCredential
 from msrest.authentication import CognitiveServicesCredentials
 
-from ensemble_sampling.serve.app import build
 from ensemble_sampling.serve.engine import Ask, Engine, Made, Settings
-from ensemble_sampling.serve.keys import Keys
+from ensemble_sampling.serve.http.app import build
+from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.service import Service
 
 ACTIONS = [
@@ -44,7 +44,7 @@ def served(tmp_path_factory) -> Iterator[Running]:
     agents = place / "agents.py"
     agents.write_text("AGENTS = {'default': {'floor': 0.3}, 'other': None}")
     service = Service(place / "service", agents=agents)
-    keys = Keys(service.place)
+    keys = Keys(service.storage)
     key, narrow = (keys.create(of)[0] for of in (["decide", "learn", "read", "admin"], ["decide"]))
     config = uvicorn.Config(build(service), port=0, log_level="warning")
     server = uvicorn.Server(config)

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
-from ensemble_sampling.serve.app import build
-from ensemble_sampling.serve.run import KEEP_ALIVE, Patient, Server, bind
+from ensemble_sampling.serve.http.app import build
+from ensemble_sampling.serve.http.connections import Connection
+from ensemble_sampling.serve.run import KEEP_ALIVE, Server, bind
 from ensemble_sampling.serve.service import Service
 
 
 @contextmanager
-def running(place, http=Patient, **options):
+def running(place, http=Connection, **options):
     """(url, service), once it decides."""
     service = Service(place, **options)
     listening = bind("127.0.0.1", 0)

@@ -17,8 +17,8 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 import ensemble_sampling as es
-from ensemble_sampling.serve.keys import Keys
-from ensemble_sampling.serve.places import Place
+from ensemble_sampling.serve.http.keys import Keys
+from ensemble_sampling.serve.storage import Storage
 
 pytestmark = pytest.mark.browser
 
@@ -291,7 +291,7 @@ def test_another_bandit_can_be_chosen_and_one_without_decisions_says_how_to_begi
 def test_a_key_is_asked_for_kept_in_the_tab_alone_and_its_absence_said(tmp_path, visit):
     place = tmp_path / "place"
     place.mkdir()
-    keys = Keys(Place.of(place))
+    keys = Keys(Storage.of(place))
     reads, _ = keys.create(["read"])
     decides, _ = keys.create(["decide"])
     with served(place) as (url, process):

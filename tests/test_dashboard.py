@@ -9,7 +9,6 @@ import httpx
 import numpy as np
 import pytest
 from servers import new_place
-from starlette.applications import Starlette
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import overview
@@ -19,8 +18,11 @@ from ensemble_sampling.intervals import Span
 from ensemble_sampling.ledger import ledger as ledger_module
 from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
 from ensemble_sampling.ledger.offers import Offered
-from ensemble_sampling.serve import dashboard
 from ensemble_sampling.serve.engine import Engine
+from ensemble_sampling.serve.http import dashboard
+from ensemble_sampling.serve.http.app import App
+from ensemble_sampling.serve.http.metrics import Metrics
+from ensemble_sampling.serve.service import Service
 
 NAMES = [f"a{n}" for n in range(12)]
 
@@ -247,9 +249,10 @@ def test_an_engine_values_offers_by_what_is_known_now(tmp_path):
 
 
 @pytest.fixture
-def page():
+def page(tmp_path):
     """What is answered under a path."""
-    transport = httpx.ASGITransport(Starlette(routes=list(dashboard.routes())))
+    app = App(dashboard.operations(), Service(tmp_path), Metrics(), waits=False)
+    transport = httpx.ASGITransport(app)
 
     async def get(path: str) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

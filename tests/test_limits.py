@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ensemble_sampling.serve.limits import Limits, Rates, TooLarge, read_body
+from ensemble_sampling.serve.http.limits import Limits, Rates, TooLarge, read_body
 from ensemble_sampling.serve.types import Settings
 
 
@@ -13,7 +13,7 @@ def body(size, told, limits):
         return {"type": "http.request", "body": bytes(size)}
 
     headers = [] if told is None else [(b"content-length", str(told).encode())]
-    return asyncio.run(read_body(headers, receive, limits))
+    return asyncio.run(read_body({"headers": headers}, receive, limits))
 
 
 def test_a_body_may_be_as_large_as_the_limit():

@@ -4,8 +4,11 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +18,12 @@ import httpx
 import pytest
 from serving import raw, running
 
-from ensemble_sampling.serve.doors import Outside
-from ensemble_sampling.serve.limits import Bucket, Limits
-from ensemble_sampling.serve.metrics import BOUNDS, Metrics
+from ensemble_sampling.serve.http.app import App
+from ensemble_sampling.serve.http.errors import Reply
+from ensemble_sampling.serve.http.limits import Bucket, Limits
+from ensemble_sampling.serve.http.metrics import BOUNDS
+from ensemble_sampling.serve.http.operation import Operation
+from ensemble_sampling.serve.service import Service
 
 OFFER = {"actions": {"news": {"kind": "politics"}, "match": {"kind": "sport"}}}
 BASE = "/v1/bandits/default"
@@ -306,9 +312,9 @@ def test_bodies_that_do_not_come_shut_nobody_out(tmp_path):
 
 
 def test_connections_on_which_nothing_is_asked_make_room_for_others(tmp_path):
-    from ensemble_sampling.serve.run import Patient
+    from ensemble_sampling.serve.http.connections import Connection
 
-    class Few(Patient):
+    class Few(Connection):
         most = 5
 
     def healthy(connection):
@@ -332,9 +338,9 @@ def test_connections_on_which_nothing_is_asked_make_room_for_others(tmp_path):
 
 
 def test_slow_clients_are_dropped(tmp_path):
-    from ensemble_sampling.serve.run import Patient
+    from ensemble_sampling.serve.http.connections import Connection
 
-    class Hasty(Patient):
+    class Hasty(Connection):
         patience = 0.3
 
     with running(tmp_path, Hasty, limits=Limits(patience=0.3)) as (url, _):
@@ -411,72 +417,68 @@ def test_health_readiness_and_metrics(http):
     right = re.compile(r"# (HELP|TYPE) \w+ .+|\w+(\{(\w+=\"[^\"]*\",?)+\})? [-+0-9.e]+")
     assert [line for line in lines if not right.fullmatch(line)] == []
     counted = [line for line in lines if line.startswith('ensemble_decisions_total{bandit="def')]
-    assert 0 < int(counted[0].split()[-1]) <= http.get(f"{BASE}/summary").json()["decisions"]
+    assert 0 < float(counted[0].split()[-1]) <= http.get(f"{BASE}/summary").json()["decisions"]
     asked = 'method="POST",route="/v1/bandits/{name}/decide"'
-    buckets = [
-        line for line in lines if line.startswith(f"ensemble_request_seconds_bucket{{{asked}")
-    ]
-    counts = [int(line.split()[-1]) for line in buckets]
+    buckets = [x for x in lines if x.startswith("ensemble_request_seconds_bucket") and asked in x]
+    counts = [float(line.split()[-1]) for line in buckets]
     assert len(counts) == len(BOUNDS) + 1
     assert counts == sorted(counts)
     total = next(x for x in lines if x.startswith(f"ensemble_request_seconds_count{{{asked}"))
-    assert int(total.split()[-1]) == counts[-1] > 0
+    assert float(total.split()[-1]) == counts[-1] > 0
 
 
 def test_counts_of_all_processes_add_up(tmp_path):
-    routes = [("GET", "/a"), ("POST", "/b")]
-    with open(tmp_path / "counters", "w+b") as file:
-        file.truncate(2 * 64 * 1024)
-        parts = [Metrics(routes, file.fileno(), n, 2) for n in range(2)]
-        parts[0].count(("GET", "/a"), 200, 0.002)
-        parts[1].count(("GET", "/a"), 200, 0.02)
-        parts[1].count(("GET", "/nowhere"), 418, 5.0)
-        again = Metrics(routes, file.fileno(), 1, 2)  # started anew
-        again.count(("GET", "/a"), 500, 0.02)
-        text = parts[0].text({})
-    said = 'method="GET",route="/a"'
-    assert f'ensemble_requests_total{{{said},status="200"}} 2' in text
-    assert f'ensemble_requests_total{{{said},status="500"}} 1' in text
-    assert 'ensemble_requests_total{method="other",route="other",status="other"} 1' in text
-    assert f'ensemble_request_seconds_bucket{{{said},le="0.0025"}} 1' in text
-    assert f'ensemble_request_seconds_bucket{{{said},le="+Inf"}} 3' in text
-    assert f"ensemble_request_seconds_sum{{{said}}} 0.042000" in text
+    code = (
+        "from ensemble_sampling.serve.http.metrics import Metrics; metrics = Metrics(); "
+        "[metrics.count(*each) for each in {}]; print(metrics.text({{}}).decode())"
+    )
+
+    def count(*requests):
+        command = [sys.executable, "-c", code.format(requests)]
+        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+    count(("GET", "/a", 200, 1 / 512))
+    count(("GET", "/a", 200, 1 / 64), ("BREW", None, 418, 5.0))
+    lines = count(("GET", "/a", 500, 1 / 64)).splitlines()
+    asked = 'method="GET",route="/a"'
+    assert f'ensemble_requests_total{{{asked},status="200"}} 2.0' in lines
+    assert f'ensemble_requests_total{{{asked},status="500"}} 1.0' in lines
+    assert 'ensemble_requests_total{method="other",route="other",status="418"} 1.0' in lines
+    assert f'ensemble_request_seconds_bucket{{le="0.0025",{asked}}} 1.0' in lines
+    assert f'ensemble_request_seconds_bucket{{le="+Inf",{asked}}} 3.0' in lines
+    assert f"ensemble_request_seconds_sum{{{asked}}} {1 / 512 + 2 / 64}" in lines
 
 
-def test_a_request_is_counted_before_who_asked_has_all_of_the_answer():
+def test_a_request_is_counted_before_who_asked_has_any_of_the_answer(tmp_path):
     """Else the count of a process that is killed then lacks what it has answered."""
 
     class Counts:
         def __init__(self):
             self.counted = []
 
-        def count(self, route, status, seconds):
-            self.counted.append((route, status))
-
-    class Open:
-        open = False
+        def count(self, method, route, status, seconds):
+            self.counted.append((method, route, status))
 
     sent = []
 
     async def send(message):
         sent.append((message["type"], len(counts.counted)))
 
-    async def app(scope, receive, send):
-        scope["es.route"] = scope["path"]
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        if scope["path"] == "/fails":
+    async def run(call):
+        if call.params["what"] == "fails":
             raise OSError("cut short")
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await send({"type": "http.response.body", "body": b"b"})
+        return Reply(200, b"a")
 
     counts = Counts()
-    outside = Outside(app, Open(), counts)
-    scope = {"type": "http", "method": "GET", "path": "/a", "headers": []}
-    asyncio.run(outside(scope, None, send))
-    assert [count for _, count in sent] == [0, 0, 1]
-    with pytest.raises(OSError, match="cut short"):
-        asyncio.run(outside({**scope, "path": "/fails"}, None, send))
-    assert counts.counted == [(("GET", "/a"), 200), (("GET", "/fails"), 200)]
+    app = App([Operation("GET", "/{what}", run, None)], Service(tmp_path), counts, False)
+    scope = {"type": "http", "method": "GET", "path": "/a", "query_string": b""}
+    scope["headers"] = [(b"host", b"localhost")]
+    asyncio.run(app(scope, None, send))
+    assert [count for _, count in sent] == [1, 1]
+    asyncio.run(app({**scope, "path": "/fails"}, None, send))
+    assert [count for _, count in sent] == [1, 1, 2, 2]
+    assert counts.counted == [("GET", "/{what}", 200), ("GET", "/{what}", 503)]
 
 
 def test_patterns_end_where_the_text_does_in_python_and_in_the_description(http):
@@ -486,7 +488,7 @@ def test_patterns_end_where_the_text_does_in_python_and_in_the_description(http)
 
 
 def test_a_bucket_lets_bursts_pass_and_then_its_rate(monkeypatch):
-    from ensemble_sampling.serve import limits
+    from ensemble_sampling.serve.http import limits
 
     now = [100.0]
     monkeypatch.setattr(limits, "monotonic", lambda: now[0])
@@ -513,7 +515,7 @@ def test_what_was_served_is_there_when_served_again(tmp_path):
     with running(tmp_path, bandits=["shop"]) as (url, _):
         made = httpx.post(f"{url}/v1/bandits/shop/decide", json=OFFER, timeout=60).json()
     with running(tmp_path) as (url, service):
-        assert service.names == ["default", "shop"]
+        assert service.storage.names() == ["default", "shop"]
         told = httpx.post(
             f"{url}/v1/bandits/shop/outcome", json={"id": made["id"], "outcome": 1}, timeout=60
         )
@@ -525,7 +527,7 @@ def test_a_ledger_s_own_folder_is_served_as_default(tmp_path):
 
     es.Bandit.open(tmp_path, actions=["a", "b"]).close()
     with running(tmp_path) as (url, service):
-        assert service.names == ["default"]
+        assert service.storage.names() == ["default"]
         assert httpx.post(f"{url}{BASE}/decide", json={}, timeout=60).json()["action"] in "ab"
         error(httpx.put(f"{url}/v1/bandits/shop"), 400, "invalid")
 
@@ -539,7 +541,7 @@ def test_own_agents_and_candidates_are_read_from_a_file(tmp_path):
         "CANDIDATES = {'uniform': es.Uniform()}\n"
     )
     with running(tmp_path / "place", agents=file) as (url, service):
-        assert service.names == ["default", "named", "plain"]
+        assert service.storage.names() == ["default", "named", "plain"]
         for _ in range(8):
             made = httpx.post(f"{url}/v1/bandits/named/decide", json={}, timeout=60).json()
             told = {"id": made["id"], "outcome": 1.0}
@@ -560,8 +562,6 @@ def test_own_agents_and_candidates_are_read_from_a_file(tmp_path):
     ],
 )
 def test_a_wrong_file_of_agents_is_said(tmp_path, text, says):
-    from ensemble_sampling.serve.service import Service
-
     (tmp_path / "agents.py").write_text(text)
     with pytest.raises(ValueError, match=re.escape(says)):
         Service(tmp_path / "place", agents=tmp_path / "agents.py")

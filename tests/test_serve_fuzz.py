@@ -7,9 +7,9 @@ import httpx
 import pytest
 from serving import running
 
-from ensemble_sampling.serve.limits import Limits
-from ensemble_sampling.serve.openapi import WORDS, document, statuses
-from ensemble_sampling.serve.operations import OPERATIONS
+from ensemble_sampling.serve.http.limits import Limits
+from ensemble_sampling.serve.http.openapi import DESCRIPTIONS, document, statuses
+from ensemble_sampling.serve.http.routes import OPERATIONS
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "serve_fuzz.py"
 
@@ -40,7 +40,7 @@ def test_the_document_has_every_operation_once_and_every_status_it_can_give():
         responses = found["paths"][each.path][each.method.lower()]["responses"]
         given = {each.status, *each.others, *statuses(each)}
         assert set(map(int, responses)) == given
-        assert given <= WORDS.keys()
+        assert given <= DESCRIPTIONS.keys()
     decide = found["paths"]["/v1/bandits/{name}/decide"]["post"]
     everything = "200 400 401 403 404 408 409 413 421 429 503"
     assert " ".join(sorted(decide["responses"])) == everything

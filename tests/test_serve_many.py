@@ -13,11 +13,11 @@ from serving import running
 from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.serve import service as services
 from ensemble_sampling.serve import updater
-from ensemble_sampling.serve.keys import Keys
-from ensemble_sampling.serve.limits import Limits
-from ensemble_sampling.serve.places import Place
+from ensemble_sampling.serve.http.keys import Keys
+from ensemble_sampling.serve.http.limits import Limits
 from ensemble_sampling.serve.pools import Pool
 from ensemble_sampling.serve.service import Service
+from ensemble_sampling.serve.storage import Storage
 
 ARMS = {"actions": ["a", "b"]}
 
@@ -66,8 +66,8 @@ def test_only_what_is_asked_for_is_open(tmp_path):
         made = played(url, "one")
     with running(tmp_path) as (url, service):
         assert list(service.engines) == ["default"]
-        assert service.names == ["default", "one", "two"]
-        assert httpx.get(f"{url}/v1/bandits").json()["bandits"] == service.names
+        assert service.storage.names() == ["default", "one", "two"]
+        assert httpx.get(f"{url}/v1/bandits").json()["bandits"] == service.storage.names()
         assert sent(url, "GET", "one/log").json()["columns"]["id"] == [made]
         assert list(service.engines) == ["default", "one"]
         assert sent(url, "GET", "three/log").status_code == 404
@@ -254,7 +254,7 @@ def test_of_the_folder_of_one_bandit_the_path_is_not_told(tmp_path):
 
 
 def test_a_revoked_key_is_refused_while_all_threads_are_at_the_log(tmp_path, monkeypatch):
-    secret, key = Keys(Place.of(tmp_path)).create(["read"])
+    secret, key = Keys(Storage.of(tmp_path)).create(["read"])
     headers, may = {"Authorization": f"Bearer {secret}"}, threading.Event()
     with running(tmp_path) as (url, service), ThreadPoolExecutor(50) as pool:
         engine = service.engine("default")
@@ -264,7 +264,7 @@ def test_a_revoked_key_is_refused_while_all_threads_are_at_the_log(tmp_path, mon
         until(lambda: engine.users == 50)
         try:
             assert httpx.get(log + "?last=1", headers=headers).status_code == 400
-            Keys(Place.of(tmp_path)).revoke(key.id)
+            Keys(Storage.of(tmp_path)).revoke(key.id)
             until(lambda: httpx.get(log + "?last=1", headers=headers).status_code == 401)
             assert engine.users == 50
         finally:

@@ -19,9 +19,9 @@ import servers
 from serving import ready, running
 
 from ensemble_sampling.serve import service as services
-from ensemble_sampling.serve.keys import Keys, Ring
-from ensemble_sampling.serve.places import Place
+from ensemble_sampling.serve.http.keys import KeyCache, Keys
 from ensemble_sampling.serve.service import Service
+from ensemble_sampling.serve.storage import Storage
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
@@ -40,12 +40,12 @@ def url():
 
 
 def test_bandits_and_keys_are_in_the_database(url):
-    place = Place.of(url)
+    place = Storage.of(url)
     assert place.names() == []
     assert Keys(place).all() == []
     with running(url, bandits=["shop"]) as (http, service):
         assert service.open
-        assert service.names == ["default", "shop"]
+        assert service.storage.names() == ["default", "shop"]
         made = httpx.post(f"{http}/v1/bandits/shop/decide", json=OFFER, timeout=60).json()
         assert httpx.put(f"{http}/v1/bandits/new-one", timeout=60).status_code == 201
         secret, key = Keys(place).create(["learn"], bandit="shop")
@@ -65,7 +65,7 @@ def test_bandits_and_keys_are_in_the_database(url):
 
 def allowed(url):
     """Headers with a key for everything."""
-    return {"Authorization": f"Bearer {Keys(Place.of(url)).create(['admin'])[0]}"}
+    return {"Authorization": f"Bearer {Keys(Storage.of(url)).create(['admin'])[0]}"}
 
 
 def test_of_several_who_begin_a_bandit_at_once_one_does(url):
@@ -106,11 +106,12 @@ def test_no_answer_says_where_the_database_is(url, tmp_path):
 
 def test_a_database_that_is_away_is_said_without_its_password():
     url = "postgresql://me:secret@127.0.0.1:1/nowhere"
-    for call in (Place.of(url).names, Keys(Place.of(url)).all, Ring(Keys(Place.of(url))).refresh):
+    storage = Storage.of(url)
+    for call in (storage.names, Keys(storage).all, KeyCache(Keys(storage)).refresh):
         with pytest.raises(OSError, match="does not answer") as found:
             call()
         assert "secret" not in str(found.value)
-    assert "secret" not in str(Service(url).place)
+    assert "secret" not in str(Service(url).storage)
 
 
 class Line:

@@ -17,8 +17,8 @@ from serving import ready
 
 import ensemble_sampling as es
 from ensemble_sampling.serve import supervisor
-from ensemble_sampling.serve.keys import Keys
-from ensemble_sampling.serve.places import Place
+from ensemble_sampling.serve.http.keys import Keys
+from ensemble_sampling.serve.storage import Storage
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
@@ -63,7 +63,7 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         assert process.wait(30) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
-    secret, _ = Keys(Place.of(tmp_path / "place")).create(["read"])
+    secret, _ = Keys(Storage.of(tmp_path / "place")).create(["read"])
     with started(tmp_path / "place", "--access-log") as (process, url, lines):
         assert lines[2].startswith("keys: asked for")
         ready(url)
@@ -135,7 +135,7 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
                 assert client.outcome(id, 1.0)
         counted = httpx.get(f"{url}/metrics", timeout=60).text  # also by the one that was killed
         said = 'method="POST",route="/v1/bandits/{name}/decide",status="200"'
-        assert f"ensemble_requests_total{{{said}}} 8\n" in counted
+        assert f"ensemble_requests_total{{{said}}} 8.0\n" in counted
         os.kill(process.pid, signal.SIGKILL)  # workers end with their supervisor
         process.wait(30)
         until = time.monotonic() + 30

@@ -336,7 +336,7 @@ def serve(
     """Serve bandits over HTTP, until it is told to end."""
     with _told(), _extra("serve"):
         from .serve import run
-        from .serve.limits import Limits
+        from .serve.http.limits import Limits
 
         limits = Limits(max_body, max_actions, max_features, max_decisions, rate, open=max_open)
         file = None if agents is None else str(agents)
@@ -363,11 +363,12 @@ def create_key(
 ) -> None:
     """Make a key; it is printed once and not kept."""
     with _told(), _extra("serve"):
-        from .serve.keys import Keys
-        from .serve.places import Place
+        from .serve.http.keys import Keys
+        from .serve.storage import Storage
 
-        secret, key = Keys(Place.of(place)).create(scope, bandit, note, expires)
-    _warn(f"key {key.id}, shown only now; revoke it with `keys revoke {Place.of(place)} {key.id}`")
+        storage = Storage.of(place)
+        secret, key = Keys(storage).create(scope, bandit, note, expires)
+    _warn(f"key {key.id}, shown only now; revoke it with `keys revoke {storage} {key.id}`")
     typer.echo(secret)
 
 
@@ -375,10 +376,10 @@ def create_key(
 def list_keys(place: Served) -> None:
     """The keys there are, and were; none of them is shown."""
     with _told(), _extra("serve"):
-        from .serve.keys import Keys, table
-        from .serve.places import Place
+        from .serve.http.keys import Keys, table
+        from .serve.storage import Storage
 
-        typer.echo(table(Keys(Place.of(place)).all()))
+        typer.echo(table(Keys(Storage.of(place)).all()))
 
 
 @keys.command("revoke")
@@ -387,10 +388,10 @@ def revoke_key(
 ) -> None:
     """Refuse a key from now on, within a second in services that run."""
     with _told(), _extra("serve"):
-        from .serve.keys import Keys
-        from .serve.places import Place
+        from .serve.http.keys import Keys
+        from .serve.storage import Storage
 
-        new = Keys(Place.of(place)).revoke(id)
+        new = Keys(Storage.of(place)).revoke(id)
     typer.echo(f"key {id} is revoked" if new else f"key {id} was revoked already")
 
 

@@ -23,7 +23,7 @@ from ..ledger.ledger import ID, Ledger
 from ..ledger.offers import Offered
 from .admin import KEPT
 from .decider import Later, Shared
-from .messages import encoded
+from .http.types import encoded
 from .outcomes import Told
 from .pools import Pools
 from .types import Ask, Made, Refused, Settings

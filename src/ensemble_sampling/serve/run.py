@@ -1,10 +1,12 @@
 """Runs a service: binds its socket, and serves in this process or in workers under a supervisor."""
 
 import asyncio
+import atexit
 import faulthandler
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -14,29 +16,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .. import checks
 from . import supervisor
-from .app import build
-from .doors import is_local
-from .keys import Keys
-from .limits import Limits
+from .http.app import build
+from .http.auth import is_local
+from .http.connections import CONNECTIONS, Connection
+from .http.keys import Keys
+from .http.limits import Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
-CONNECTIONS = 4096  # open at once
 LAST = 35  # seconds after which a process that was told to end does, whatever it waits for
-HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come with them
 
 
 @dataclass(frozen=True)
 class Options:
-    """All that `serve` is told; what follows `socket` is told to workers. `waits`: to accept no
-    connection before it decides."""
+    """How to serve. From `socket` on, for workers: descriptors of the listening socket and of a
+    pipe that closes when the supervisor ends, and whether to accept no connection before it
+    decides."""
 
     place: str
     host: str = "127.0.0.1"
@@ -48,8 +48,6 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     access_log: bool = False
     socket: int = -1
-    process: int = 0
-    counters: int | None = None
     alive: int | None = None
     waits: bool = False
 
@@ -101,7 +99,7 @@ def serve(options: Options) -> int:
         f"`ensemble-sampling keys create {place} --scope decide --scope learn`",
         flush=True,
     )
-    options = Options(**{**vars(options), "socket": listening.fileno()})
+    options = replace(options, socket=listening.fileno())
     if options.workers == 1:
         return work(options, listening)
     os.environ[supervisor.OPTIONS] = json.dumps(asdict(options))
@@ -112,8 +110,8 @@ def serve(options: Options) -> int:
 def work(options: Options, listening: socket.socket) -> int:
     """Serve in this process."""
     files = raise_files()
-    Patient.most = max(1, min(CONNECTIONS, files // 2))
-    sys.setswitchinterval(0.001)  # requests are read while decisions are made: let both get on
+    Connection.most = max(1, min(CONNECTIONS, files // 2))
+    sys.setswitchinterval(0.001)  # reading requests and deciding take turns
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     if options.access_log:
         access = logging.getLogger("uvicorn.access")
@@ -129,14 +127,13 @@ def work(options: Options, listening: socket.socket) -> int:
             local=is_local(options.host),
             processes=options.workers,
         )
-        counters = (options.counters, options.process, options.workers)
-        app = build(service, counters, options.waits)
+        app = build(service, options.waits)
     except ValueError as error:
-        _say(f"error: {error}")
+        _log(f"error: {error}")
         return supervisor.REFUSED
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=Connection,
         ws="none",
         lifespan="on",
         interface="asgi3",
@@ -150,18 +147,18 @@ def work(options: Options, listening: socket.socket) -> int:
     server = Server(config)
     service.when_broken = server.end
     if options.alive is not None:
-        threading.Thread(target=_orphaned, args=(options.alive,), daemon=True).start()
+        threading.Thread(target=_watch, args=(options.alive,), daemon=True).start()
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve([listening]))
     if service.broken is not None:
-        _say(f"error: {service.broken}")
+        _log(f"error: {service.broken}")
         return supervisor.REFUSED if isinstance(service.broken, ValueError | TypeError) else 1
     return 0
 
 
 def raise_files() -> int:
-    """Let this process open as many files as it may; how many. Every connection and every bandit
-    takes some, and the usual limit is meant for programs that do not serve."""
+    """Raise the limit on open files as far as it goes, and return it. Every connection and every
+    bandit takes some, and the usual limit is meant for programs that do not serve."""
     try:
         import resource
     except ImportError:  # on Windows
@@ -175,7 +172,7 @@ def raise_files() -> int:
 
 
 class Server(uvicorn.Server):
-    """A server that ends, when it is told to, with the status of success."""
+    """A server whose process ends with status 0 after a signal; uvicorn's own raises it again."""
 
     def end(self) -> None:
         self.should_exit = True
@@ -200,97 +197,27 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class Patient(HttpToolsProtocol):
-    """Drops connections on which the headers of a request do not arrive in time, or are without
-    end; its body is waited for in `limits`. Where more are open than may be, one without a whole
-    request makes room: first the one that has been so the longest."""
-
-    patience = Limits().patience
-    most = CONNECTIONS
-    _late: Any = None
-    _begun = 0  # bytes since they are waited for
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._rest()
-        self._expect()
-        if len(self.connections) > self.most:
-            oldest = next(iter(self._idle()))
-            self._idle().pop(oldest)
-            oldest.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._late is not None:
-            self._begun += len(data)
-            if self._begun > HEADERS:
-                self._drop()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._expect()
-
-    def on_headers_complete(self) -> None:
-        self._expected()
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._idle().pop(self, None)
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.cycle.response_complete:  # there is none behind it
-            self._rest()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._expected()
-        self._idle().pop(self, None)
-        super().connection_lost(exc)
-
-    def _idle(self) -> "dict[Patient, None]":
-        """Connections without a whole request, in the order in which they came to be so."""
-        return vars(self.server_state).setdefault("idle", {})
-
-    def _rest(self) -> None:
-        self._idle().pop(self, None)
-        self._idle()[self] = None
-
-    def _expect(self) -> None:
-        if self._late is None:
-            self._late = self.loop.call_later(self.patience, self._drop)
-
-    def _expected(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-        self._begun = 0
-
-    def _drop(self) -> None:
-        self._late = None
-        self.transport.abort()
-
-
 def _without_query(record: logging.LogRecord) -> bool:
-    """A key that somebody put into a URL by mistake is not to be kept."""
+    """Do not log the query: somebody may have put a key into it by mistake."""
     if isinstance(record.args, tuple) and len(record.args) == 5:
         client, method, path, *rest = record.args
         record.args = (client, method, str(path).partition("?")[0], *rest)
     return True
 
 
-def _orphaned(alive: int) -> None:
-    """End with the supervisor, also if that is killed."""
+def _watch(alive: int) -> None:
+    """End with the supervisor, also if it is killed; then nobody else removes the counts."""
     os.read(alive, 1)
+    atexit.register(shutil.rmtree, os.environ[supervisor.METRICS], ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    told = Options.read(os.environ.pop(supervisor.OPTIONS))
-    if told.alive is not None:
-        os.set_inheritable(told.alive, False)
-    sys.exit(work(told, socket.socket(fileno=told.socket)))
+    given = Options.read(os.environ.pop(supervisor.OPTIONS))
+    if given.alive is not None:
+        os.set_inheritable(given.alive, False)
+    sys.exit(work(given, socket.socket(fileno=given.socket)))

@@ -16,10 +16,10 @@ from ..files import Damaged
 from ..inputs.offer import names_of
 from ..ledger.locks import Held
 from .engine import Engine, Refused
-from .keys import Keys, Ring
-from .limits import Limits, Rates
-from .places import DEFAULT, Place, by_name
+from .http.keys import KeyCache, Keys
+from .http.limits import Limits, Rates
 from .pools import Pools
+from .storage import DEFAULT, Storage, by_name
 
 ROLES = ("both", "decide", "learn")
 AGAIN = 0.5  # seconds between two looks at the keys
@@ -90,15 +90,15 @@ def _spec(name: str, given: Any) -> Spec:
     return Spec(**given)
 
 
-def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Place:
+def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Storage:
     """Where it is, if what is asked for can be."""
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
-    found = Place.of(place)
+    found = Storage.of(place)
     if found.folder is not None and found.folder.exists() and not found.folder.is_dir():
         raise ValueError(f"expected a folder or a URL postgresql://..., and {place} is a file")
     for name in bandits:
-        found.where(name)  # says what is wrong with it
+        found.ledger(name)  # says what is wrong with it
     return found
 
 
@@ -131,10 +131,10 @@ class Service:
         local: bool = True,
         processes: int = 1,
     ):
-        self.place = checked(place, bandits, role)
+        self.storage = checked(place, bandits, role)
         self.role, self.local = role, local
         self.limits = limits or Limits()
-        self.ring = Ring(Keys(self.place))
+        self.keys = KeyCache(Keys(self.storage))
         self.rates = Rates(self.limits.rate, processes)
         self.agents = read_agents(agents)
         self.ready, self._heard = False, 0.0  # when the keys were last read
@@ -153,7 +153,7 @@ class Service:
         self._starting: asyncio.Task[None] | None = None
         self.when_broken: Callable[[], None] = lambda: None
         for name in self._wanted:
-            self.place.where(name)  # says what is wrong with it
+            self.storage.ledger(name)  # says what is wrong with it
 
     def engine(self, name: str) -> Engine:
         """The engine of a bandit that is open; raises `Refused`."""
@@ -179,14 +179,9 @@ class Service:
         return {name: self._engines[name] for name in sorted(self._engines, key=by_name)}
 
     @property
-    def names(self) -> list[str]:
-        """All bandits that there are; it looks where they are kept."""
-        return self.place.names()
-
-    @property
     def open(self) -> bool:
         """Whether no key is asked for: none was ever made, and only this machine can ask."""
-        return self.local and self.ring.empty
+        return self.local and self.keys.empty
 
     async def start(self) -> None:
         """Open the bandits that were asked for, and where others only decide, all that there are;
@@ -202,7 +197,7 @@ class Service:
                 first = first or error
             else:
                 await asyncio.to_thread(engine.warm)
-        if first is not None and {*await asyncio.to_thread(self.place.names)} <= {*self._failed}:
+        if first is not None and {*await asyncio.to_thread(self.storage.names)} <= {*self._failed}:
             raise first  # there are no others
         if self.role == "learn":
             await self._open_all()
@@ -237,7 +232,7 @@ class Service:
         await asyncio.to_thread(self._pools.close)
         if self._following.ident is not None:
             await asyncio.to_thread(self._following.join, 5.0)
-        self.ring.keys.close()
+        self.keys.store.close()
 
     async def __aenter__(self) -> "Service":
         await self.start()
@@ -255,7 +250,7 @@ class Service:
         if not self.ready:
             raise Refused("unavailable", "the service is starting")
         begins = name in self._wanted and name in self._failed  # it is still to be begun
-        if not begins and not await asyncio.to_thread(self.place.exists, name):
+        if not begins and not await asyncio.to_thread(self.storage.exists, name):
             self._failed.pop(name, None)
             raise Refused("unknown", f"there is no bandit {name!r}")
         engine, _ = await self._open(name, self._spec(name), begins)
@@ -265,7 +260,7 @@ class Service:
         """Begin a bandit; False if there is one already, whoever began it, and when."""
         declared = self._spec(name)
         try:
-            self.place.where(name)
+            self.storage.ledger(name)
             if actions is not None:
                 names_of(actions)
         except ValueError as error:
@@ -287,7 +282,7 @@ class Service:
             cause = refused.__cause__
             if not isinstance(cause, TypeError | ValueError):
                 raise
-            if not await asyncio.to_thread(self.place.exists, name):  # so that it says no place
+            if not await asyncio.to_thread(self.storage.exists, name):  # so that it says no place
                 raise Refused("invalid", str(cause)) from cause
         await self.find(name)  # another process was first, and began it otherwise
         return False
@@ -346,7 +341,7 @@ class Service:
     def _engine(self, name: str, spec: Spec, begins: bool) -> Engine:
         return Engine(
             name,
-            self.place.where(name),
+            self.storage.ledger(name),
             spec.agent,
             actions=spec.actions,
             floor=spec.floor,
@@ -359,7 +354,7 @@ class Service:
 
     async def _open_all(self) -> None:
         """Nobody asks a process that only learns, and what it does not open nobody learns."""
-        for name in await asyncio.to_thread(self.place.names):
+        for name in await asyncio.to_thread(self.storage.names):
             with suppress(Refused):
                 try:
                     await self._open(name, self._spec(name), begins=False)
@@ -419,7 +414,7 @@ class Service:
                     logger.warning("%s", trouble)
 
     def _look(self) -> None:
-        self.ring.refresh()
+        self.keys.refresh()
         if self.ready:
-            self.place.check()
+            self.storage.check()
         self._heard = time.monotonic()

@@ -2,7 +2,7 @@
 
 It imports nothing but the standard library, so that it is small, starts at once and never has
 JAX's threads. All workers accept from one listening socket, which is bound before: a connection
-made while one of them is started anew waits for another.
+made while one of them is started anew goes to another.
 """
 
 import json
@@ -14,9 +14,9 @@ import tempfile
 import time
 
 OPTIONS = "ENSEMBLE_SAMPLING_SERVE"  # the environment variable that says how to serve, in JSON
-REFUSED = 2  # how a worker ends that could never start: what it was told is wrong
-ROOM = 64 * 1024  # bytes of shared memory for the counts of a worker, see `metrics`
-PATIENCE = 30.0  # seconds to end in
+REFUSED = 2  # the exit status of a worker whose options are wrong, so that it can never start
+METRICS = "PROMETHEUS_MULTIPROC_DIR"  # the one that says where workers keep their counts
+PATIENCE = 30.0  # seconds that workers have to end
 
 
 class Worker:
@@ -28,7 +28,7 @@ class Worker:
         self._due, self._began, self._failures, self._starts = 0.0, 0.0, 0, 0
 
     def look(self, now: float) -> int | None:
-        """Start it if it is due; how it ended, if it just did."""
+        """Start it if it is due; its exit status, if it just ended."""
         if self.process is None:
             if now >= self._due:
                 self._start(now)
@@ -44,16 +44,16 @@ class Worker:
         return code
 
     def _start(self, now: float) -> None:
-        # One of them answers from the first that it is starting; the others, and whoever is started
-        # anew, leave connections to those that decide already.
+        # The first worker answers at once that the service is starting. Others, and those that are
+        # started anew, accept no connection before they decide.
         waits = self.number > 0 or self._starts > 0
-        said = json.dumps({**self._options, "process": self.number, "waits": waits})
+        options = json.dumps({**self._options, "waits": waits})
         self._began, self._starts = now, self._starts + 1
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ensemble_sampling.serve.run"],
-            env={**os.environ, OPTIONS: said},
+            env={**os.environ, OPTIONS: options},
             pass_fds=self._keep,
-            start_new_session=True,  # Ctrl-C is for the supervisor, which tells them to end
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends them
         )
 
     @property
@@ -61,32 +61,30 @@ class Worker:
         """Whether it was started only once."""
         return self._starts == 1
 
-    def end(self, number: int) -> None:
+    def terminate(self) -> None:
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+            self.process.terminate()
 
 
 def supervise(options: dict) -> int:
     """Until told to end; the exit status."""
-    asked: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda told, _: asked.append(told))
-    count = options["workers"]
-    with tempfile.TemporaryFile() as counters:
-        counters.truncate(ROOM * count)
+        signal.signal(number, lambda received, _: signals.append(received))
+    with tempfile.TemporaryDirectory(prefix="ensemble-sampling-", ignore_cleanup_errors=True) as f:
+        os.environ[METRICS] = f
         alive, held = os.pipe()  # workers see it close when this process ends, however it does
-        options = {**options, "counters": counters.fileno(), "alive": alive}
-        keep = (options["socket"], counters.fileno(), alive)
-        workers = [Worker(number, options, keep) for number in range(count)]
+        options, keep = {**options, "alive": alive}, (options["socket"], alive)
+        workers = [Worker(number, options, keep) for number in range(options["workers"])]
         status = 0
-        while not asked and not status:
+        while not signals and not status:
             now = time.monotonic()
             for worker in workers:
                 code = worker.look(now)
-                if code == REFUSED and worker.first:  # later, others go on by what they were told
+                if code == REFUSED and worker.first:  # later, the others can go on
                     status = REFUSED
                 elif code is not None:
-                    _say(f"worker {worker.number} ended with {code}; starting it anew")
+                    _log(f"worker {worker.number} ended with {code}; starting it anew")
             time.sleep(0.05)
         _end(workers)
         os.close(held)
@@ -94,9 +92,9 @@ def supervise(options: dict) -> int:
 
 
 def _end(workers: list[Worker]) -> None:
-    """Requests in flight are answered; who takes too long is killed."""
+    """Workers answer requests in flight; one that takes too long is killed."""
     for worker in workers:
-        worker.end(signal.SIGTERM)
+        worker.terminate()
     until = time.monotonic() + PATIENCE
     for worker in workers:
         if worker.process is None:
@@ -104,12 +102,12 @@ def _end(workers: list[Worker]) -> None:
         try:
             worker.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _say(f"worker {worker.number} did not end; killing it")
+            _log(f"worker {worker.number} did not end; killing it")
             worker.process.kill()
             worker.process.wait()
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -3,21 +3,21 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from ..engine import Engine, Refused
-from ..limits import Limits, TooLarge
+from ..http import operation as http
+from ..http.errors import Reply
+from ..http.limits import TooLarge
+from ..storage import DEFAULT
+from ..types import Refused
 from . import evaluations, events, settings
 from .calls import Call, Problem
 
 VERSIONS = ("v1.0", "v1.1-preview.1", "v1.1-preview.2", "v1.1-preview.3")
 PREFIXES = ("/personalizer/{version:version}/", "/personalizer/")  # the latter: ?api-version=2022-
-DEFAULT = "default"  # the bandit of paths that name none
 
 
 class Version(StringConvertor):
@@ -29,99 +29,109 @@ class Version(StringConvertor):
 register_url_convertor("version", Version())
 
 
-class Service(Protocol):
-    """What holds the bandits."""
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def engine(self, name: str) -> Engine: ...
-
-
 class Operation(NamedTuple):
-    """code: what Personalizer calls a bad request of it."""
+    """needs: the scope of a key. code: what Personalizer calls a bad request of it."""
 
-    do: Callable[[Call], Awaitable[Response]]
+    run: Callable[[Call], Awaitable[Reply]]
+    needs: str
     code: str = "InvalidRequest"
 
 
-OPERATIONS = {  # by path, those that are called most often first
-    "rank": {"POST": Operation(events.rank, "InvalidRankRequest")},
-    "events/{id:path}/reward": {"POST": Operation(events.reward, "InvalidRewardRequest")},
-    "events/{id:path}/activate": {"POST": Operation(events.activate, "InvalidEventIdToActivate")},
-    "multislot/rank": {"POST": Operation(events.rank_slots, "InvalidRankRequest")},
+PATHS = {  # by path, those that are called most often first
+    "rank": {"POST": Operation(events.rank, "decide", "InvalidRankRequest")},
+    "events/{id:path}/reward": {"POST": Operation(events.reward, "learn", "InvalidRewardRequest")},
+    "events/{id:path}/activate": {
+        "POST": Operation(events.activate, "learn", "InvalidEventIdToActivate")
+    },
+    "multislot/rank": {"POST": Operation(events.rank_slots, "decide", "InvalidRankRequest")},
     "multislot/events/{id:path}/reward": {
-        "POST": Operation(events.reward_slots, "InvalidRewardRequest")
+        "POST": Operation(events.reward_slots, "learn", "InvalidRewardRequest")
     },
     "multislot/events/{id:path}/activate": {
-        "POST": Operation(events.activate, "InvalidEventIdToActivate")
+        "POST": Operation(events.activate, "learn", "InvalidEventIdToActivate")
     },
     "configurations/service": {
-        "GET": Operation(settings.get_configuration),
-        "PUT": Operation(settings.put_configuration, "InvalidServiceConfiguration"),
+        "GET": Operation(settings.get_configuration, "read"),
+        "PUT": Operation(settings.put_configuration, "admin", "InvalidServiceConfiguration"),
     },
     "configurations/policy": {
-        "GET": Operation(settings.get_policy),
-        "PUT": Operation(settings.put_policy, "InvalidPolicyConfiguration"),
-        "DELETE": Operation(settings.reset_policy, "InvalidPolicyConfiguration"),
+        "GET": Operation(settings.get_policy, "read"),
+        "PUT": Operation(settings.put_policy, "admin", "InvalidPolicyConfiguration"),
+        "DELETE": Operation(settings.reset_policy, "admin", "InvalidPolicyConfiguration"),
     },
     "configurations/applyFromEvaluation": {
-        "POST": Operation(evaluations.apply, "InvalidPolicyContract")
+        "POST": Operation(evaluations.apply, "admin", "InvalidPolicyContract")
     },
     "model": {
-        "GET": Operation(settings.get_model),
-        "PUT": Operation(settings.put_model, "InvalidModelImportFormat"),
-        "DELETE": Operation(settings.not_offered),
+        "GET": Operation(settings.get_model, "read"),
+        "PUT": Operation(settings.put_model, "admin", "InvalidModelImportFormat"),
+        "DELETE": Operation(settings.not_offered, "admin"),
     },
-    "model/properties": {"GET": Operation(settings.get_model_properties)},
-    "logs": {"DELETE": Operation(settings.not_offered)},
-    "logs/properties": {"GET": Operation(settings.get_log_properties)},
+    "model/properties": {"GET": Operation(settings.get_model_properties, "read")},
+    "logs": {"DELETE": Operation(settings.not_offered, "admin")},
+    "logs/properties": {"GET": Operation(settings.get_log_properties, "read")},
     "evaluations": {
-        "GET": Operation(evaluations.every),
-        "POST": Operation(evaluations.create, "InvalidEvaluationContract"),
+        "GET": Operation(evaluations.every, "read"),
+        "POST": Operation(evaluations.create, "admin", "InvalidEvaluationContract"),
     },
     "evaluations/{id}": {
-        "GET": Operation(evaluations.get),
-        "PUT": Operation(evaluations.create, "InvalidEvaluationContract"),
-        "DELETE": Operation(evaluations.delete),
+        "GET": Operation(evaluations.get, "read"),
+        "PUT": Operation(evaluations.create, "admin", "InvalidEvaluationContract"),
+        "DELETE": Operation(evaluations.delete, "admin"),
     },
-    "{id:path}": dict.fromkeys(("GET", "POST", "PUT", "DELETE"), Operation(settings.no_operation)),
+    "{id:path}": {
+        method: Operation(settings.no_operation, "read" if method == "GET" else "admin")
+        for method in ("GET", "POST", "PUT", "DELETE")
+    },
 }
 
 
-def routes(service: Service) -> list[Route]:
-    """Of the bandit `default`, and under /bandits/{name} of every other."""
-    shared: dict[str, Any] = {}  # what operations of this process have in common
-    return [
-        Route(f"{of}{prefix}{path}", _endpoint(service, operations, shared), methods=[*operations])
-        for path, operations in OPERATIONS.items()
-        for prefix in PREFIXES
-        for of in ("", "/bandits/{name}")
-    ]
-
-
-def _endpoint(
-    service: Service, operations: dict[str, Operation], shared: dict[str, Any]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        about = request.path_params
-        version, name = about.get("version", ""), about.get("name", DEFAULT)
-        operation = operations["GET" if request.method == "HEAD" else request.method]
+def _served(method: str, path: str, operation: Operation, shared: dict[str, Any]) -> http.Operation:
+    async def run(given: http.Call) -> Reply:
+        version = given.params.get("version", "")
+        call = Call(
+            Request(given.scope),
+            given.body,
+            given.engine,
+            given.service.limits,
+            version,
+            given.params.get("id", ""),
+            operation.code,
+            shared,
+        )
         try:
             try:
-                engine = service.engine(name)
-                id, code = about.get("id", ""), operation.code
-                call = Call(request, engine, service.limits, version, id, code, shared)
-                return await operation.do(call)
+                return await operation.run(call)
             except Refused as refused:
                 raise Problem.of(refused, operation.code) from refused
             except TooLarge as error:
                 raise Problem(400, "PayloadSizeExceeded", str(error)) from error
         except Problem as problem:
-            return problem.response(version)
+            return problem.reply(version)
         except Exception:
             logging.getLogger("ensemble_sampling.serve").exception("a request failed")
             message = "the service failed at this; its log says how"
-            return Problem(500, "InternalServerError", message).response(version)
+            return Problem(500, "InternalServerError", message).reply(version)
 
-    return endpoint
+    return http.Operation(
+        method,
+        path,
+        run,
+        operation.needs,
+        query=None,
+        bandit=DEFAULT,
+        decides=path.endswith("/rank"),
+        large=path.endswith("/model"),
+    )
+
+
+def operations() -> list[http.Operation]:
+    """Of the bandit `default`, and under /bandits/{name} of every other."""
+    shared: dict[str, Any] = {}  # by all requests to one application
+    return [
+        _served(method, f"{bandit}{prefix}{path}", operation, shared)
+        for path, methods in PATHS.items()
+        for prefix in PREFIXES
+        for bandit in ("", "/bandits/{name}")
+        for method, operation in methods.items()
+    ]

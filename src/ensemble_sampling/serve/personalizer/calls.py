@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from ..engine import Engine, Refused
-from ..limits import Limits
-from ..messages import decoded, encoded
+from ..http.errors import Headers, Reply
+from ..http.limits import Limits
+from ..http.types import decoded, encoded
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Problem(Exception):
             return cls(404, "ResourceNotFound", str(refused))
         return cls(400, code, str(refused))
 
-    def response(self, version: str) -> Response:
+    def reply(self, version: str) -> Reply:
         """v1.0 has three codes alone, and says the rest as an inner error."""
         high = HIGH_LEVEL.get(self.status) or ("InternalServerError" if self.status >= 500 else "")
         old = version == "v1.0" and high not in ("", self.code)
@@ -47,7 +47,7 @@ class Problem(Exception):
             "details": [],
             "innerError": {"code": self.code} if old else None,
         }
-        headers = {"retry-after": "1"} if self.status == 503 else {}
+        headers = ((b"retry-after", b"1"),) if self.status == 503 else ()
         return answer({"error": error}, self.status, headers)
 
 
@@ -57,11 +57,13 @@ class Call:
 
     version: as the path has it; "" is the one without, api-version=2022-09-01-preview.
     id: of an event or an evaluation, where the path names one.
+    content: the body.
     code: for what is wrong with the request.
     shared: by all requests to this process.
     """
 
     request: Request
+    content: bytes
     engine: Engine
     limits: Limits
     version: str
@@ -69,9 +71,9 @@ class Call:
     code: str
     shared: dict[str, Any]
 
-    async def body(self, decoder: "msgspec.json.Decoder[T]") -> T:
+    def body(self, decoder: "msgspec.json.Decoder[T]") -> T:
         try:
-            return decoded(await self.request.body(), decoder)
+            return decoded(self.content, decoder)
         except Refused as refused:
             where = PLACE.search(str(refused))
             raise self.wrong(str(refused), where[1] if where else None) from refused
@@ -93,10 +95,10 @@ def key_of(id: str, call: Call, target: str = "eventId") -> str:
     return id.replace("%", "%25").replace("/", "%2F")
 
 
-def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(encoded(body), status, headers, media_type="application/json")
+def answer(body: Any, status: int = 200, headers: Headers = ()) -> Reply:
+    return Reply(status, encoded(body), headers=headers)
 
 
-def nothing(ignored: str = "") -> Response:
-    """204; a reward or an activation that comes to nothing says so in a header."""
-    return Response(status_code=204, headers={IGNORED: ignored} if ignored else None)
+def nothing(ignored: str = "") -> Reply:
+    """204; a reward or an activation that has no effect says why in a header."""
+    return Reply(204, headers=((IGNORED.encode(), ignored.encode()),) if ignored else ())

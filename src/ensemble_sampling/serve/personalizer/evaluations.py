@@ -6,11 +6,11 @@ import time
 import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
-from starlette.responses import Response
 
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
@@ -18,7 +18,8 @@ from ...evaluation.results import Comparison, Evaluation
 from ...evaluation.sources import EXPORTED
 from ...files import Damaged
 from ..engine import Engine, Refused
-from ..messages import encoded
+from ..http.errors import Reply
+from ..http.types import encoded
 from .calls import LONGEST, Call, Problem, answer, nothing
 from .settings import Policy, moment, promote
 
@@ -77,9 +78,9 @@ CONTRACT, REFERENCE = msgspec.json.Decoder(Contract), msgspec.json.Decoder(Refer
 JOB = msgspec.json.Decoder(Job)
 
 
-async def create(call: Call) -> Response:
+async def create(call: Call) -> Reply:
     """It runs in a thread of this process, one at a time, and is kept with the ledger."""
-    body, engine = await call.body(CONTRACT), call.engine
+    body, engine = call.body(CONTRACT), call.engine
     start, end = _seconds(body.start_time), _seconds(body.end_time)
     if start > end:
         code = "InvalidDateTimesInEvaluationContract"
@@ -104,8 +105,8 @@ async def create(call: Call) -> Response:
     task.add_done_callback(running.discard)
     if not call.version:
         return answer(_summary(job))
-    where = f"{call.request.url.path}/{job.id}"
-    return answer(_whole(job, call.version), 201, {"location": where})
+    where = quote(f"{call.request.url.path}/{job.id}", safe="/")
+    return answer(_whole(job, call.version), 201, ((b"location", where.encode()),))
 
 
 def _seconds(when: datetime) -> float:
@@ -210,17 +211,17 @@ async def _known(call: Call) -> Job:
     return job
 
 
-async def get(call: Call) -> Response:
+async def get(call: Call) -> Reply:
     job = await _known(call)
     return answer(_whole(job, call.version) if call.version else _content(job))
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: Call) -> Reply:
     await asyncio.to_thread(call.engine.keep, f"{KEPT}{call.id}", None)
     return nothing()
 
 
-async def every(call: Call) -> Response:
+async def every(call: Call) -> Reply:
     found = await asyncio.to_thread(call.engine.kept, KEPT)
     jobs = sorted(map(_read, found.values()), key=lambda job: -job.created)
     if call.version:
@@ -240,9 +241,9 @@ def _count(call: Call, name: str) -> int | None:
     return None if given is None else int(given)
 
 
-async def apply(call: Call) -> Response:
+async def apply(call: Call) -> Reply:
     """Put a candidate in charge that was evaluated."""
-    body = await call.body(REFERENCE)
+    body = call.body(REFERENCE)
     job = await asyncio.to_thread(_kept, call.engine, body.evaluation_id)
     if job is None:
         message = f"there is no evaluation {body.evaluation_id!r}"

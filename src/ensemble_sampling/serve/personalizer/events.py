@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.responses import Response
 
 from ..engine import Ask, Engine, Made, Refused
+from ..http.errors import Reply
 from .calls import LONGEST, Call, answer, key_of, nothing
 from .features import described
 
@@ -63,8 +63,8 @@ RANK, RANK_SLOTS = msgspec.json.Decoder(Rank), msgspec.json.Decoder(RankSlots)
 REWARD, SLOT_REWARDS = msgspec.json.Decoder(Reward), msgspec.json.Decoder(SlotRewards)
 
 
-async def rank(call: Call) -> Response:
-    body = await call.body(RANK)
+async def rank(call: Call) -> Reply:
+    body = call.body(RANK)
     event = body.event_id if body.event_id is not None else str(uuid.uuid4())
     actions, context = _offer(body, call)
     excluded = {*(body.excluded_actions or ())}
@@ -103,9 +103,9 @@ def ranked(made: Made, excluded: set[str]) -> Iterator[tuple[Any, float]]:
         yield made.names[at], float(shares[at])
 
 
-async def rank_slots(call: Call) -> Response:
+async def rank_slots(call: Call) -> Reply:
     """Slot by slot: what one takes is not on offer to the next."""
-    body = await call.body(RANK_SLOTS)
+    body = call.body(RANK_SLOTS)
     event = body.event_id if body.event_id is not None else str(uuid.uuid4())
     key = key_of(event, call)
     actions, context = _offer(body, call)
@@ -167,13 +167,13 @@ async def _decide(engine: Engine, ask: Ask) -> Made:
     return (await engine.decide([ask]))[0]
 
 
-async def reward(call: Call) -> Response:
-    body = await call.body(REWARD)
+async def reward(call: Call) -> Reply:
+    body = call.body(REWARD)
     return nothing(await _learn(call, call.event, body.value))
 
 
-async def reward_slots(call: Call) -> Response:
-    body = await call.body(SLOT_REWARDS)
+async def reward_slots(call: Call) -> Reply:
+    body = call.body(SLOT_REWARDS)
     event, told = call.event, []
     nth = defaultdict[str, count](count)  # reward of a slot
     for one in body.reward:
@@ -200,7 +200,7 @@ async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
     return ""
 
 
-async def activate(call: Call) -> Response:
+async def activate(call: Call) -> Reply:
     try:
         await asyncio.to_thread(call.engine.activate, call.event)
     except Refused as refused:

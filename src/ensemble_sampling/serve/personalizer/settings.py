@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.responses import Response
 
 from ..engine import Engine, Refused, Settings
+from ..http.errors import Reply
 from .calls import LONGEST, Call, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
@@ -43,13 +43,13 @@ class Policy(Struct):
 CONFIGURATION, POLICY = msgspec.json.Decoder(Configuration), msgspec.json.Decoder(Policy)
 
 
-async def get_configuration(call: Call) -> Response:
+async def get_configuration(call: Call) -> Reply:
     return answer(_configuration(call.engine.settings))
 
 
-async def put_configuration(call: Call) -> Response:
+async def put_configuration(call: Call) -> Reply:
     """The answer says what holds; what cannot be had is refused, not forgotten."""
-    body = await call.body(CONFIGURATION)
+    body = call.body(CONFIGURATION)
     wait, mode = body.reward_wait_time.total_seconds(), body.learning_mode
     refusals = {
         "rewardWaitTime": wait < 0,
@@ -116,7 +116,7 @@ def duration(seconds: float) -> str:
     )
 
 
-async def get_policy(call: Call) -> Response:
+async def get_policy(call: Call) -> Reply:
     return answer(await asyncio.to_thread(policy_of, call.engine))
 
 
@@ -125,13 +125,13 @@ def policy_of(engine: Engine) -> dict[str, str]:
     return {"name": name, "arguments": about[:1024]}
 
 
-async def put_policy(call: Call) -> Response:
+async def put_policy(call: Call) -> Reply:
     """A candidate's name puts it in charge; arguments of Vowpal Wabbit mean nothing here."""
-    body = await call.body(POLICY)
+    body = call.body(POLICY)
     return answer(await asyncio.to_thread(promote, call.engine, body.name))
 
 
-async def reset_policy(call: Call) -> Response:
+async def reset_policy(call: Call) -> Reply:
     return answer(await asyncio.to_thread(promote, call.engine, "default"))
 
 
@@ -146,16 +146,15 @@ def promote(engine: Engine, name: str) -> dict[str, str]:
     return policy_of(engine)
 
 
-async def get_model(call: Call) -> Response:
+async def get_model(call: Call) -> Reply:
     """What was learned, as safetensors; signed or not is the same, for it holds no code."""
     content = await asyncio.to_thread(call.engine.export_state)
-    return Response(content, media_type="application/octet-stream")
+    return Reply(200, content, b"application/octet-stream")
 
 
-async def put_model(call: Call) -> Response:
-    content = await call.request.body()
+async def put_model(call: Call) -> Reply:
     try:
-        await asyncio.to_thread(call.engine.import_state, content)
+        await asyncio.to_thread(call.engine.import_state, call.content)
     except Refused as refused:
         if refused.kind != "conflict":
             raise
@@ -163,7 +162,7 @@ async def put_model(call: Call) -> Response:
     return nothing()
 
 
-async def get_model_properties(call: Call) -> Response:
+async def get_model_properties(call: Call) -> Reply:
     return answer(await asyncio.to_thread(_model_properties, call.engine))
 
 
@@ -177,7 +176,7 @@ def _model_properties(engine: Engine) -> dict[str, str]:
     return {"creationTime": moment(first), "lastModifiedTime": moment(last)}
 
 
-async def get_log_properties(call: Call) -> Response:
+async def get_log_properties(call: Call) -> Reply:
     return answer(await asyncio.to_thread(_log_properties, call.engine))
 
 
@@ -195,7 +194,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def not_offered(call: Call) -> Response:
+async def not_offered(call: Call) -> Reply:
     raise Problem(
         403,
         "InvalidApiAccess",
@@ -204,6 +203,6 @@ async def not_offered(call: Call) -> Response:
     )
 
 
-async def no_operation(call: Call) -> Response:
+async def no_operation(call: Call) -> Reply:
     what = f"{call.request.method} {call.id}"
     raise Problem(404, "ResourceNotFound", f"Personalizer's API has no {what}, or we have it not")

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__
-from .messages import Failure, Name
-from .operations import Operation
+from ... import __version__
+from .operation import Operation
+from .types import Failure, Name
 
-WORDS = {
+DESCRIPTIONS = {
     200: "Done.",
     201: "Begun.",
     204: "Done; there is nothing to say.",
@@ -31,11 +31,11 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     """All of it, as JSON has it."""
     kinds: dict[Any, Any] = {Failure: None}
     for each in operations:
-        kinds |= dict.fromkeys([*_several(each.answer), *_several(each.says or each.body)])
+        kinds |= dict.fromkeys([*each.answers, *_bodies(each)])
     template = "#/components/schemas/{name}"
     schemas, components = msgspec.json.schema_components(kinds, ref_template=template)
     of = dict(zip(kinds, schemas, strict=True))
-    components = _ended(components)
+    components = _json_schema(components)
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, of)
@@ -63,34 +63,28 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _ended(schema: Any) -> Any:
-    """With $ for the end of a text in patterns, as JSON Schema has it, not Python's."""
-    if isinstance(schema, dict):
-        return {name: _ended(value) for name, value in schema.items()}
-    if isinstance(schema, list):
-        return [_ended(value) for value in schema]
-    if isinstance(schema, str) and schema.endswith(r"\Z"):
-        return schema.removesuffix(r"\Z") + "$"
-    return schema
+def _json_schema(schema: Any) -> Any:
+    """With $ for the end of a text in patterns, where Python has \\Z."""
+    return msgspec.json.decode(msgspec.json.encode(schema).replace(rb"\\Z", b"$"))
 
 
-def _several(kind: Any) -> tuple[Any, ...]:
-    return kind if isinstance(kind, tuple) else () if kind is None else (kind,)
+def _bodies(each: Operation) -> tuple[Any, ...]:
+    return each.bodies or (() if each.body is None else (each.body,))
 
 
-def _schema(kind: Any, of: dict[Any, Any]) -> Any:
-    found = [of[each] for each in _several(kind)]
+def _schema(kinds: tuple[Any, ...], of: dict[Any, Any]) -> Any:
+    found = [of[kind] for kind in kinds]
     return found[0] if len(found) == 1 else {"anyOf": found}
 
 
 def statuses(each: Operation) -> list[int]:
     """Those of its refusals."""
     found = {413, 421, *each.refusals}
-    if each.scope is not None:
+    if each.needs is not None:
         found |= {401, 403, 429}
     if "{name}" in each.path:
         found |= {404, 503}
-    if each.scope is not None or each.query:
+    if each.needs is not None or each.query:
         found.add(400)
     if each.body is not None:
         found |= {400, 408}
@@ -98,16 +92,16 @@ def statuses(each: Operation) -> list[int]:
 
 
 def _operation(each: Operation, of: dict[Any, Any]) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "operationId": f"{each.does.__name__}",
-        "summary": each.about,
+    found: dict[str, Any] = {
+        "operationId": each.run.__name__,
+        "summary": each.summary,
         "responses": {},
     }
-    if each.scope is not None:
-        said["description"] = f"Needs a key with the scope `{each.scope}` or `admin`."
-        said["security"] = [{"key": []}, {"subscription": []}]
+    if each.needs is not None:
+        found["description"] = f"Needs a key with the scope `{each.needs}` or `admin`."
+        found["security"] = [{"key": []}, {"subscription": []}]
     parameters = [_in_path(name) for name in re.findall(r"{(\w+)}", each.path)]
-    for name, limits in each.query.items():
+    for name, limits in (each.query or {}).items():
         schema = {
             "type": "integer",
             "minimum": limits.low,
@@ -118,33 +112,33 @@ def _operation(each: Operation, of: dict[Any, Any]) -> dict[str, Any]:
             {"name": name, "in": "query", "description": limits.about, "schema": schema}
         )
     if parameters:
-        said["parameters"] = parameters
+        found["parameters"] = parameters
     if each.body is not None:
-        content = {"schema": _schema(each.says or each.body, of)}
+        content = {"schema": _schema(_bodies(each), of)}
         if each.example is not None:
             content["example"] = each.example
-        said["requestBody"] = {
-            "required": not each.empty,
+        found["requestBody"] = {
+            "required": not each.optional,
             "content": {"application/json": content},
         }
     for status in (each.status, *each.others):
-        said["responses"][str(status)] = _response(status, each, of)
+        found["responses"][str(status)] = _response(status, each, of)
     for status in statuses(each):
         failure = {"application/json": {"schema": of[Failure]}}
         if status == 503 and each.path == "/readyz":
-            failure = {"application/json": {"schema": _schema(each.answer, of)}}
-        about = {"description": WORDS[status], "content": failure}
+            failure = {"application/json": {"schema": _schema(each.answers, of)}}
+        about = {"description": DESCRIPTIONS[status], "content": failure}
         if status == 429:
             about["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
-        said["responses"][str(status)] = about
-    return said
+        found["responses"][str(status)] = about
+    return found
 
 
 def _response(status: int, each: Operation, of: dict[Any, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": WORDS[status]}
-    if each.answer is not None:
-        kind = "text/plain" if each.answer is str else "application/json"
-        content = {"schema": _schema(each.answer, of)}
+    found: dict[str, Any] = {"description": DESCRIPTIONS[status]}
+    if each.answers:
+        kind = "text/plain" if each.answers == (str,) else "application/json"
+        content = {"schema": _schema(each.answers, of)}
         if each.answered is not None:
             content["example"] = each.answered
         found["content"] = {kind: content}
@@ -154,5 +148,5 @@ def _response(status: int, each: Operation, of: dict[Any, Any]) -> dict[str, Any
 def _in_path(name: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string", "minLength": 1}
     if name == "name":
-        schema = {**_ended(msgspec.json.schema(Name)), "examples": ["default"]}
+        schema = {**_json_schema(msgspec.json.schema(Name)), "examples": ["default"]}
     return {"name": name, "in": "path", "required": True, "schema": schema}

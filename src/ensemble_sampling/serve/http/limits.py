@@ -2,23 +2,23 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from .. import checks
+from starlette.types import Receive, Scope
+
+from ... import checks
+from .errors import CLOSE, HttpError
 
 DEEPEST = 64  # objects and lists within one another
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class TooLarge(Exception):
-    """More than one request may ask for: 413."""
+class TooLarge(HttpError):
+    """More than one request may ask for."""
 
-
-class TooSlow(Exception):
-    """A body that does not arrive: 408."""
+    def __init__(self, message: str):
+        super().__init__("too_large", message, headers=CLOSE)
 
 
 @dataclass(frozen=True)
@@ -76,34 +76,29 @@ def _size(described: Any, depth: int = 1) -> int:
     return total
 
 
-async def read_body(headers: list[tuple[bytes, bytes]], receive: Receive, limits: Limits) -> bytes:
-    """The body, if it is small enough: its length is looked at before it is read, and while."""
-    for name, value in headers:
+async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
+    """The body, if it is small enough: neither its stated length nor what arrives exceeds the
+    limit."""
+    for name, value in scope["headers"]:
         if name == b"content-length":
-            told = int(value) if value.isdigit() and len(value) < 20 else math.inf
-            if told > limits.body:
-                raise TooLarge(f"a body of {told} bytes; at most {limits.body} are accepted")
+            length = int(value) if value.isdigit() and len(value) < 20 else math.inf
+            if length > limits.body:
+                raise TooLarge(f"a body of {length} bytes; at most {limits.body} are accepted")
+    body, more = bytearray(), True
     try:
         async with asyncio.timeout(limits.patience):
-            message = await receive()
-            if not message.get("more_body", False):  # nearly always
-                body = message.get("body", b"")
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpError("invalid", "the client went away", 408, CLOSE)
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
                 if len(body) > limits.body:
                     raise TooLarge(f"a body over {limits.body} bytes, which are accepted")
-                return body
-            parts, total = [], 0
-            while True:
-                if message["type"] == "http.disconnect":
-                    raise TooSlow("the client went away")
-                parts.append(message.get("body", b""))
-                total += len(parts[-1])
-                if total > limits.body:
-                    raise TooLarge(f"a body over {limits.body} bytes, which are accepted")
-                if not message.get("more_body", False):
-                    return b"".join(parts)
-                message = await receive()
     except TimeoutError as error:
-        raise TooSlow(f"the body did not arrive within {limits.patience:g} s") from error
+        said = f"the body did not arrive within {limits.patience:g} s"
+        raise HttpError("invalid", said, 408, CLOSE) from error
+    return bytes(body)
 
 
 class Bucket:

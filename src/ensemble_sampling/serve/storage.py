@@ -17,19 +17,19 @@ SCHEMA = "bandit_"
 
 
 def by_name(name: str) -> tuple[bool, str]:
-    """In what order bandits are listed."""
+    """The order in which bandits are listed."""
     return name != DEFAULT, name
 
 
 @dataclass(frozen=True)
-class Place:
-    """`folder` or, for PostgreSQL, None and its `url`."""
+class Storage:
+    """A folder, or None and the URL of PostgreSQL."""
 
     folder: Path | None
     url: str = ""
 
     @classmethod
-    def of(cls, given: "str | os.PathLike[str]") -> "Place":
+    def of(cls, given: "str | os.PathLike[str]") -> "Storage":
         text = os.fspath(given)
         if not text:
             raise ValueError("expected a folder or a URL postgresql://..., got nothing")
@@ -47,11 +47,11 @@ class Place:
 
     @property
     def alone(self) -> bool:
-        """Whether the folder is itself a ledger's, and the only one served."""
+        """Whether the folder is itself the ledger of the one bandit served."""
         return self.folder is not None and (self.folder / LEDGER).exists()
 
-    def where(self, name: str) -> Path | str:
-        """The ledger of a bandit."""
+    def ledger(self, name: str) -> Path | str:
+        """The address of a bandit's ledger."""
         if not NAME.fullmatch(name):
             raise ValueError(
                 "a bandit's name has up to 40 lower-case letters, digits, - and _, and begins "
@@ -73,7 +73,7 @@ class Place:
         return name in self.names() if self.alone else (self.folder / name / LEDGER).exists()
 
     def check(self) -> None:
-        """That a folder is there; a database says so itself when it is asked."""
+        """Raise OSError if the folder is not there; a database does so when it is used."""
         if self.folder is not None and not self.folder.is_dir():
             raise OSError(f"the folder {self.folder} is not there")
 
@@ -90,7 +90,7 @@ class Place:
         return sorted((n for n in found if NAME.fullmatch(n)), key=by_name)
 
     def connect(self) -> Any:
-        """A connection to PostgreSQL, on which nobody waits for ever."""
+        """A connection to PostgreSQL, with limits on how long to wait."""
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .places import Place
+from ..storage import Storage
 
 SCOPES = ("decide", "learn", "read", "admin")
 PREFIX = "es_"
@@ -62,8 +62,8 @@ def hashed(secret: str) -> str:
 class Keys:
     """The keys of a place, in its file `service.sqlite` or in PostgreSQL."""
 
-    def __init__(self, place: Place):
-        self._place = place
+    def __init__(self, storage: Storage):
+        self._storage = storage
         self._mutex = threading.Lock()
         self._connection: Any = None  # to PostgreSQL
 
@@ -83,7 +83,7 @@ class Keys:
         if days is not None and not 0 < days < 1e6:
             raise ValueError(f"a key expires after more than 0 days, got {days}")
         if bandit is not None:
-            self._place.where(bandit)  # says what is wrong with the name
+            self._storage.ledger(bandit)  # says what is wrong with the name
         secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
         expires = None if days is None else now + 86400 * days
         key = Key(
@@ -114,9 +114,9 @@ class Keys:
         return True
 
     def _run(self, query: str, values: Sequence[Any] = (), make: bool = False) -> list[Any]:
-        if self._place.folder is None:
+        if self._storage.folder is None:
             return self._postgres(query, values, make)
-        path = self._place.folder / FILE
+        path = self._storage.folder / FILE
         if not path.exists():
             if not make:
                 return []
@@ -132,7 +132,7 @@ class Keys:
         with self._mutex:
             try:
                 if self._connection is None or self._connection.closed:
-                    self._connection = self._place.connect()
+                    self._connection = self._storage.connect()
                 if make:
                     self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
                     self._connection.execute(
@@ -168,16 +168,16 @@ def _sqlite(path: Path, query: str, values: Sequence[Any], make: bool) -> list[A
         raise OSError(f"cannot use the keys in {path}: {error}") from error
 
 
-class Ring:
+class KeyCache:
     """The keys as a serving process has them, read anew every half second by `refresh`."""
 
-    def __init__(self, keys: Keys):
-        self.keys = keys
+    def __init__(self, store: Keys):
+        self.store = store
         self._by_hash: dict[str, Key] = {}
         self.empty = True
 
     def refresh(self) -> None:
-        self._by_hash = {key.hash: key for key in self.keys.all()}
+        self._by_hash = {key.hash: key for key in self.store.all()}
         # A revoked key still says that this place is not open to everybody; and one that had keys
         # does not become so when they are lost.
         self.empty = self.empty and not self._by_hash

@@ -1,4 +1,4 @@
-"""What is said over HTTP: bodies and answers as typed values, and how they are read."""
+"""Request bodies and answers as typed values, and their JSON."""
 
 import re
 from typing import Annotated, Any, Literal, TypeVar
@@ -7,11 +7,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from .types import Refused
+from ..types import Refused
 
 T = TypeVar("T")
 
-# They end with \Z, since $ lets a newline follow; `openapi` says $, which in its dialect does not.
+# Python's $ lets a newline follow, \Z does not; `openapi` writes $, which is strict in JSON Schema.
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}\Z")]
 Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f\x7f]+\Z")]
 Slot = Annotated[str, Meta(max_length=256, pattern=r"^[^/\x00-\x1f\x7f]*\Z")]
