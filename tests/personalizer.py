@@ -54,7 +54,7 @@ def served(tmp_path_factory) -> Iterator[Running]:
         assert service.broken is None
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    engine, asked, made = service.engine("default"), [], {}
+    engine, asked, made = service.engines["default"], [], {}
     decide = engine.decide
 
     async def recording(asks: Sequence[Ask]) -> list[Made]:

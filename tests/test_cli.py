@@ -121,7 +121,7 @@ def interrupted(phase, info):
     for _ in range(1000):  # here Python would raise KeyboardInterrupt, and drop it
         pass
 
-with cli._told():
+with cli._errors():
     gc.callbacks.append(interrupted)
     gc.collect()
 print("went on")

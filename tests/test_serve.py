@@ -372,7 +372,7 @@ def test_others_are_decided_while_programs_for_new_offers_are_compiled(tmp_path)
 
     with running(tmp_path) as (url, service), ThreadPoolExecutor(1) as pool:
         assert [decide(2), decide(2)] == [200, 200]
-        front, may = service.engine("default")._front, threading.Event()
+        front, may = service.engines["default"]._front, threading.Event()
         prepare = front.prepare
 
         def slow(offer, size):

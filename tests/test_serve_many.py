@@ -97,8 +97,8 @@ def test_a_bandit_is_not_closed_while_it_is_used_or_has_outcomes_to_assume(tmp_p
         sent(url, "PUT", "late", ARMS)
         sent(url, "PUT", "late/settings", {"wait": 1.5, "default": 0.0})
         sent(url, "POST", "late/decide", {})
-        until(lambda: service.engine("late").waits)
-        with service.engine("shop").used():
+        until(lambda: service.engines["late"].waits)
+        with service.engines["shop"].used():
             monkeypatch.setattr(services, "IDLE", 0.1)
             until(lambda: "default" not in service.engines)
             assert "shop" in service.engines
@@ -128,14 +128,14 @@ def test_a_process_that_closes_a_bandit_lets_another_learn(tmp_path, monkeypatch
         sent(first, "PUT", "shop", ARMS)
         played(first, "shop")
         played(second, "shop")
-        assert one.engine("shop").status()["learning"]
-        assert not two.engine("shop").status()["learning"]
-        with two.engine("shop").used(), two.engine("default").used():
+        assert one.engines["shop"].status()["learning"]
+        assert not two.engines["shop"].status()["learning"]
+        with two.engines["shop"].used(), two.engines["default"].used():
             monkeypatch.setattr(services, "IDLE", 0.1)
             until(lambda: not one.engines)
-            until(lambda: two.engine("shop").status()["learning"])
+            until(lambda: two.engines["shop"].status()["learning"])
             played(second, "shop")
-            until(lambda: two.engine("shop").status()["learned"] == 3)
+            until(lambda: two.engines["shop"].status()["learned"] == 3)
 
 
 def test_who_only_learns_has_all_open_also_those_begun_later(tmp_path, monkeypatch):
@@ -213,12 +213,12 @@ def test_no_answer_says_where_a_bandit_is_kept(tmp_path, caplog, monkeypatch):
             found = sent(url, method, path, body)
             assert found.status_code == status, found.text
             said.append(found.text)
-        monkeypatch.setattr(service.engine("shop")._keeper, "step", lambda: 1 / 0)
-        until(lambda: service.engine("shop").trouble)
+        monkeypatch.setattr(service.engines["shop"]._keeper, "step", lambda: 1 / 0)
+        until(lambda: service.engines["shop"].trouble)
         said.append(sent(url, "GET", "shop/status").text)
         place.rename(tmp_path / "elsewhere")
         until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
-        until(lambda: service.engine("default").trouble)
+        until(lambda: service.engines["default"].trouble)
         for method, path, body in (
             ("GET", "default/status", None),
             ("GET", "default/log", None),
@@ -257,7 +257,7 @@ def test_a_revoked_key_is_refused_while_all_threads_are_at_the_log(tmp_path, mon
     secret, key = Keys(Storage.of(tmp_path)).create(["read"])
     headers, may = {"Authorization": f"Bearer {secret}"}, threading.Event()
     with running(tmp_path) as (url, service), ThreadPoolExecutor(50) as pool:
-        engine = service.engine("default")
+        engine = service.engines["default"]
         monkeypatch.setattr(engine, "page", lambda *_: (may.wait(60), engine._front) and 1 / 0)
         log = f"{url}/v1/bandits/default/log"
         pages = [pool.submit(httpx.get, log, headers=headers, timeout=60) for _ in range(50)]

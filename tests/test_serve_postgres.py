@@ -93,7 +93,7 @@ def test_no_answer_says_where_the_database_is(url, tmp_path):
     with running(url.replace(folder, quote(str(tmp_path), safe=""))) as (http, service):
         line.cut()
         until(http, 503, "away", 5.0)
-        until_true(lambda: service.engine("default").trouble)
+        until_true(lambda: service.engines["default"].trouble)
         for path in ("default/status", "default/log", "other/log"):
             found = httpx.get(f"{http}/v1/bandits/{path}", headers=headers, timeout=60)
             assert found.status_code == 503 or found.json()["trouble"] is not None
@@ -246,7 +246,7 @@ def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatc
         raise psycopg.OperationalError("no")
 
     with running(url) as (http, service):
-        front = service.engine("default")._front
+        front = service.engines["default"]._front
         decide = f"{http}/v1/bandits/default/decide"
         until(http, 200, "ok", 5.0)
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-# All that is there goes with the process: to look for what else could go takes half a second.
+# Everything is freed with the process: collecting garbage before that takes half a second.
 atexit.register(gc.freeze)
 
 app = typer.Typer(
@@ -123,7 +123,7 @@ def reproduce(
 
     count: Any = _SCALES[scale] if realizations is None else realizations
     go = running.run if report else running.compute
-    with _told():
+    with _errors():
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
         page = go(STUDY, panels or (), count, seed, out, **asked)
     typer.echo(f"{page or out} after {time.perf_counter() - began:.0f} s")
@@ -159,7 +159,7 @@ def run(
     began = time.perf_counter()
     folder = Path(f"{file.stem}-results") if out is None else out
     count: Any = scale.value if realizations is None else realizations
-    with _told():
+    with _errors():
         study = own.from_file(file)
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
         with own.named(file):
@@ -180,7 +180,7 @@ def report(
     from .experiments import report as reporting
     from .paper import STUDY
 
-    with _told():
+    with _errors():
         given = STUDY if study is None else own.from_file(study)
         typer.echo(str(reporting.build(given, folder, _warn)))
 
@@ -202,7 +202,7 @@ def inspect(
 
     from .decide import summary
 
-    with _told():
+    with _errors():
         found = summary.inspect(place, plot)
     typer.echo(json.dumps(dataclasses.asdict(found), indent=1) if as_json else str(found))
 
@@ -215,7 +215,7 @@ def export(
     """Write a bandit's log as a table, also while it is running."""
     from .ledger.export import export
 
-    with _told():
+    with _errors():
         typer.echo(f"{export(place, file)} decisions in {file}")
 
 
@@ -228,7 +228,7 @@ def backup(
     from .ledger.ledger import Ledger
     from .ledger.sqlite import as_place
 
-    with _told():
+    with _errors():
         ledger = Ledger(as_place(place), write=False)
         try:
             ledger.backup(to)
@@ -252,7 +252,7 @@ def evaluate(
     from .evaluation.candidates import compare
     from .simulation.checkpoint import as_folder
 
-    with _told():
+    with _errors():
         if out is not None:
             as_folder("out", out)
         found = compare(place, candidates, baseline)
@@ -288,7 +288,7 @@ def plan(
 
     from .simulation.checkpoint import as_folder
 
-    with _told():
+    with _errors():
         as_folder("out", out)
         if dim is None:
             learner = es.IndependentArms(arms, noise_std, prior_std=prior_std)
@@ -334,7 +334,7 @@ def serve(
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
 ) -> None:
     """Serve bandits over HTTP, until it is told to end."""
-    with _told(), _extra("serve"):
+    with _errors(), _extra("serve"):
         from .serve import run
         from .serve.http.limits import Limits
 
@@ -362,7 +362,7 @@ def create_key(
     expires: Annotated[float | None, typer.Option(help="After so many days.")] = None,
 ) -> None:
     """Make a key; it is printed once and not kept."""
-    with _told(), _extra("serve"):
+    with _errors(), _extra("serve"):
         from .serve.http.keys import Keys
         from .serve.storage import Storage
 
@@ -375,7 +375,7 @@ def create_key(
 @keys.command("list")
 def list_keys(place: Served) -> None:
     """The keys there are, and were; none of them is shown."""
-    with _told(), _extra("serve"):
+    with _errors(), _extra("serve"):
         from .serve.http.keys import Keys, table
         from .serve.storage import Storage
 
@@ -387,7 +387,7 @@ def revoke_key(
     place: Served, id: Annotated[str, typer.Argument(help="As `list` shows it.", metavar="ID")]
 ) -> None:
     """Refuse a key from now on, within a second in services that run."""
-    with _told(), _extra("serve"):
+    with _errors(), _extra("serve"):
         from .serve.http.keys import Keys
         from .serve.storage import Storage
 
@@ -397,7 +397,7 @@ def revoke_key(
 
 @contextmanager
 def _extra(name: str) -> Iterator[None]:
-    """What is missing is said together with how to get it."""
+    """Tell how to install a library that is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -407,8 +407,8 @@ def _extra(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What was asked wrongly is said in a sentence, not in a traceback; Ctrl-C ends at once."""
+def _errors() -> Iterator[None]:
+    """Print a mistake of the user as one sentence, not as a traceback; Ctrl-C ends at once."""
     on_main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, _interrupted) if on_main else None
     try:

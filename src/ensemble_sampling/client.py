@@ -47,28 +47,40 @@ class _Request(NamedTuple):
     read: Callable[[Any], Any]
 
 
-class _Calls:
-    """What both clients have in common: requests and their answers, but not how they are sent."""
+class _Requests:
+    """What both clients share: the requests and how replies are read, but not how they are sent."""
 
-    def __init__(self, url: str, key: str | None, bandit: str, timeout: float, retries: int):
+    _sender = "Client"  # the class of httpx that sends
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        bandit: str = "default",
+        *,
+        timeout: float = 10.0,
+        retries: int = 6,
+        transport: Any = None,
+    ):
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, got {url!r}")
         checks.scalar("timeout", timeout, low=0.0)
         checks.text("bandit", bandit)
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be text or None, got {type(key).__name__}")
-        if key is not None and not KEY.fullmatch(key):  # which is secret, and not said
+        if key is not None and not KEY.fullmatch(key):  # the message does not repeat it
             raise ValueError(
                 "key must be as `ensemble-sampling keys create` prints it: it has spaces, line "
                 "breaks or letters that no key has, or nothing at all"
             )
         self._retries = checks.size("retries", retries, least=0)
         self._path = f"/v1/bandits/{quote(bandit, safe='')}"
-        self._options: dict[str, Any] = {
-            "base_url": url.rstrip("/"),
-            "timeout": timeout,
-            "headers": {"Authorization": f"Bearer {key}"} if key is not None else {},
-        }
+        self._http = getattr(_httpx(), self._sender)(
+            base_url=url.rstrip("/"),
+            timeout=timeout,
+            headers={"Authorization": f"Bearer {key}"} if key is not None else {},
+            transport=transport,
+        )
 
     def _post(self, what: str, body: Any, read: Callable[[Any], Any]) -> _Request:
         return _Request("POST", f"{self._path}/{what}", _json(body), read)
@@ -76,12 +88,12 @@ class _Calls:
     def _get(self, what: str, read: Callable[[Any], Any]) -> _Request:
         return _Request("GET", f"{self._path}/{what}", None, read)
 
-    def _decide(self, asked: dict[str, Any]) -> _Request:
-        return self._post("decide", asked, _decision)
+    def _decide(self, offer: dict[str, Any]) -> _Request:
+        return self._post("decide", offer, _decision)
 
-    def _decide_many(self, asked: Iterable[Mapping[str, Any]]) -> _Request:
+    def _decide_many(self, offers: Iterable[Mapping[str, Any]]) -> _Request:
         several = []
-        for one in asked:
+        for one in offers:
             if not isinstance(one, Mapping):
                 raise TypeError(f"a decision is a dictionary as decide takes it, got {one!r}")
             several.append({"event": uuid.uuid4().hex, **one})
@@ -108,29 +120,31 @@ class _Calls:
         body = {"older_than": older_than, "outcome": outcome}
         return self._post("expire", body, lambda answer: answer["expired"])
 
-    def _page(self, first: int, count: int | None) -> _Request:
-        number = "" if count is None else f"&count={min(count, 1000)}"
-        return self._get(f"log?first={first}{number}", lambda answer: answer)
+    def _page(self, at: int, first: int, count: int | None) -> _Request | None:
+        """For the log from `at` on, of `count` decisions from `first` on; None at their end."""
+        left = 1000 if count is None else min(first + count - at, 1000)
+        number = "" if count is None else f"&count={left}"
+        return None if left <= 0 else self._get(f"log?first={at}{number}", lambda answer: answer)
 
     def _wait(self, attempt: int, response: "httpx.Response | None") -> float:
         """Seconds until the next attempt: longer each time, and not the same for everybody."""
-        told = "" if response is None else response.headers.get("retry-after", "")
-        least = float(told) if told.isdigit() else 0.0
+        after = "" if response is None else response.headers.get("retry-after", "")
+        least = float(after) if after.isdigit() else 0.0
         return min(LONGEST, max(least, 0.05 * 2**attempt)) * random.uniform(0.75, 1.25)
 
 
-def _asked(actions: Any, context: Any, available: Any, event: str | None = None) -> dict[str, Any]:
+def _offer(actions: Any, context: Any, available: Any, event: str | None = None) -> dict[str, Any]:
     given = {"actions": actions, "context": context, "available": available, "event": event}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _named(what: str, given: str | None) -> str:
-    """By what the service knows it again when it is sent twice."""
+    """An id by which the service recognizes what is sent twice; a new one if none is given."""
     return uuid.uuid4().hex if given is None else checks.text(what, given)
 
 
 def _observed(id: str, outcome: Any) -> dict[str, Any]:
-    # Where outcomes add up, what it refers to tells a second sending from a second outcome.
+    # Where outcomes add up, the reference tells a second sending from a second outcome.
     return {"id": id, "outcome": outcome, "ref": uuid.uuid4().hex}
 
 
@@ -203,7 +217,7 @@ def _httpx() -> Any:
     return httpx
 
 
-class Client(_Calls):
+class Client(_Requests):
     """Asks a service for decisions, and tells it what came of them.
 
     It tries again when the service cannot be reached, is overloaded or restarting; whatever it
@@ -215,19 +229,6 @@ class Client(_Calls):
     retries: how often to try again.
     """
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        bandit: str = "default",
-        *,
-        timeout: float = 10.0,
-        retries: int = 6,
-        transport: Any = None,
-    ):
-        super().__init__(url, key, bandit, timeout, retries)
-        self._http = _httpx().Client(**self._options, transport=transport)
-
     def decide(
         self,
         actions: Any = None,
@@ -237,13 +238,13 @@ class Client(_Calls):
         event: str | None = None,
     ) -> Decision:
         """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
-        asked = _asked(actions, context, available, _named("event", event))
-        return self._send(self._decide(asked))
+        offer = _offer(actions, context, available, _named("event", event))
+        return self._send(self._decide(offer))
 
-    def decide_many(self, asked: Iterable[Mapping[str, Any]]) -> list[Decision]:
+    def decide_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
         """Several decisions, all of them or none: each {"actions", "context", "available",
         "event"}, as far as it has them."""
-        return self._send(self._decide_many(asked))
+        return self._send(self._decide_many(offers))
 
     def outcome(self, id: str, outcome: Any) -> bool:
         """What came of a decision, or of an event; False if it was known."""
@@ -269,8 +270,8 @@ class Client(_Calls):
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Prediction:
         """What a decision would be made of; nothing is recorded."""
-        asked = _asked(actions, context, available)
-        return self._send(self._post("predict", asked, _prediction))
+        offer = _offer(actions, context, available)
+        return self._send(self._post("predict", offer, _prediction))
 
     def summary(self) -> Summary:
         """How the bandit is doing, for people too."""
@@ -279,12 +280,9 @@ class Client(_Calls):
     def log(self, first: int = 0, count: int | None = None) -> dict[str, list[Any]]:
         """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
         columns: dict[str, list[Any]] = {}
-        while count is None or count > 0:
-            page = self._send(self._page(first, count))
-            _join(columns, page)
-            first, count = page["next"], None if count is None else count - page["count"]
-            if first is None:
-                break
+        at: int | None = first
+        while at is not None and (request := self._page(at, first, count)):
+            at = _join(columns, self._send(request))
         return columns
 
     def _send(self, request: _Request) -> Any:
@@ -299,7 +297,7 @@ class Client(_Calls):
                     return _read(request, response)
             except httpx.TransportError as error:
                 if attempt == self._retries:
-                    raise _unreachable(request, error, attempt + 1) from error
+                    raise _unreachable(error, attempt + 1) from error
             sleep(self._wait(attempt, response))
         raise AssertionError("the last attempt returns or raises")
 
@@ -313,21 +311,10 @@ class Client(_Calls):
         self.close()
 
 
-class AsyncClient(_Calls):
+class AsyncClient(_Requests):
     """The same for asyncio: `decision = await client.decide(...)`."""
 
-    def __init__(
-        self,
-        url: str,
-        key: str | None = None,
-        bandit: str = "default",
-        *,
-        timeout: float = 10.0,
-        retries: int = 6,
-        transport: Any = None,
-    ):
-        super().__init__(url, key, bandit, timeout, retries)
-        self._http = _httpx().AsyncClient(**self._options, transport=transport)
+    _sender = "AsyncClient"
 
     async def decide(
         self,
@@ -338,12 +325,12 @@ class AsyncClient(_Calls):
         event: str | None = None,
     ) -> Decision:
         """See `Client.decide`."""
-        asked = _asked(actions, context, available, _named("event", event))
-        return await self._send(self._decide(asked))
+        offer = _offer(actions, context, available, _named("event", event))
+        return await self._send(self._decide(offer))
 
-    async def decide_many(self, asked: Iterable[Mapping[str, Any]]) -> list[Decision]:
+    async def decide_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
         """See `Client.decide_many`."""
-        return await self._send(self._decide_many(asked))
+        return await self._send(self._decide_many(offers))
 
     async def outcome(self, id: str, outcome: Any) -> bool:
         """See `Client.outcome`."""
@@ -369,8 +356,8 @@ class AsyncClient(_Calls):
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Prediction:
         """See `Client.predict`."""
-        asked = _asked(actions, context, available)
-        return await self._send(self._post("predict", asked, _prediction))
+        offer = _offer(actions, context, available)
+        return await self._send(self._post("predict", offer, _prediction))
 
     async def summary(self) -> Summary:
         """See `Client.summary`."""
@@ -379,12 +366,9 @@ class AsyncClient(_Calls):
     async def log(self, first: int = 0, count: int | None = None) -> dict[str, list[Any]]:
         """See `Client.log`."""
         columns: dict[str, list[Any]] = {}
-        while count is None or count > 0:
-            page = await self._send(self._page(first, count))
-            _join(columns, page)
-            first, count = page["next"], None if count is None else count - page["count"]
-            if first is None:
-                break
+        at: int | None = first
+        while at is not None and (request := self._page(at, first, count)):
+            at = _join(columns, await self._send(request))
         return columns
 
     async def _send(self, request: _Request) -> Any:
@@ -399,7 +383,7 @@ class AsyncClient(_Calls):
                     return _read(request, response)
             except httpx.TransportError as error:
                 if attempt == self._retries:
-                    raise _unreachable(request, error, attempt + 1) from error
+                    raise _unreachable(error, attempt + 1) from error
             await asyncio.sleep(self._wait(attempt, response))
         raise AssertionError("the last attempt returns or raises")
 
@@ -413,11 +397,13 @@ class AsyncClient(_Calls):
         await self.close()
 
 
-def _join(columns: dict[str, list[Any]], page: Mapping[str, Any]) -> None:
+def _join(columns: dict[str, list[Any]], page: Mapping[str, Any]) -> int | None:
+    """Add a page of the log to what there is; where the next one begins, None at the end."""
     for name, values in page["columns"].items():
         columns.setdefault(name, []).extend(values)
+    return page["next"]
 
 
-def _unreachable(request: _Request, error: Exception, attempts: int) -> ServiceError:
+def _unreachable(error: Exception, attempts: int) -> ServiceError:
     what = str(error) or type(error).__name__
     return ServiceError(f"the service cannot be reached, tried {attempts} times: {what}")

@@ -7,14 +7,14 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ..code import load
 from ..files import Damaged
 from ..inputs.offer import names_of
 from ..ledger.locks import Held
+from .agents import Spec, read_agents
 from .engine import Engine, Refused
 from .http.keys import KeyCache, Keys
 from .http.limits import Limits, Rates
@@ -22,26 +22,17 @@ from .pools import Pools
 from .storage import DEFAULT, Storage, by_name
 
 ROLES = ("both", "decide", "learn")
-AGAIN = 0.5  # seconds between two looks at the keys
-RETRY = 1.0  # seconds after which a bandit that could not be opened is tried again, if asked for
-IDLE = 300.0  # seconds after which a bandit that nobody asks is closed
+AGAIN = 0.5  # seconds between two readings of the keys
+RETRY = 1.0  # seconds after which a request tries again to open a bandit that could not be
+IDLE = 300.0  # seconds without a request after which a bandit is closed
 TENDED = 5.0  # seconds between two looks for such
-SILENT = 3.0  # seconds without an answer to such a look, after which the database is away
+SILENT = 3.0  # seconds without reading the keys after which the database counts as away
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
 
-class Spec(NamedTuple):
-    """What a bandit is begun with; None: the default, or what its ledger says."""
-
-    agent: Any = None
-    actions: list[Any] | None = None
-    floor: float | None = None
-    hasher: Any = None
-
-
 class Failed(NamedTuple):
-    """A bandit that could not be opened: when to try again, why it was, and what to answer."""
+    """A bandit that could not be opened: when to try again, the error, and what to answer."""
 
     again: float
     said: str
@@ -49,7 +40,7 @@ class Failed(NamedTuple):
 
 
 def why(error: Exception) -> str:
-    """Why a bandit cannot be opened, without saying where it is."""
+    """Why a bandit cannot be opened, without the address of its ledger."""
     if isinstance(error, Held):
         return str(error.__cause__ or error)
     if isinstance(error, Damaged):
@@ -57,60 +48,26 @@ def why(error: Exception) -> str:
     return "its ledger cannot be read or written; the service's log says why"
 
 
-class Agents(NamedTuple):
-    """What a file of the user's declares."""
-
-    specs: dict[str, Spec]
-    candidates: dict[str, Any]
-
-
-def read_agents(path: str | os.PathLike[str] | None) -> Agents:
-    """AGENTS = {name: agent, or {"agent": ..., "actions": ..., "floor": ..., "hasher": ...}} and
-    CANDIDATES = {name: agent} of a Python file; one of them will do."""
-    if path is None:
-        return Agents({}, {})
-    found = vars(load(path))
-    if "AGENTS" not in found and "CANDIDATES" not in found:
-        raise ValueError(f"{path} must define AGENTS = {{name: agent}} or CANDIDATES; has neither")
-    for what in ("AGENTS", "CANDIDATES"):
-        if not isinstance(found.get(what, {}), Mapping):
-            raise ValueError(f"{path} must define {what} = {{name: agent}}; got {found[what]!r}")
-    specs = {str(name): _spec(name, given) for name, given in found.get("AGENTS", {}).items()}
-    return Agents(specs, {str(name): given for name, given in found.get("CANDIDATES", {}).items()})
-
-
-def _spec(name: str, given: Any) -> Spec:
-    if not isinstance(given, Mapping):
-        return Spec(given)
-    unknown = set(given) - set(Spec._fields)
-    if unknown:
-        raise ValueError(
-            f"AGENTS[{name!r}] may have {', '.join(Spec._fields)}; got {sorted(unknown)}"
-        )
-    return Spec(**given)
-
-
 def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Storage:
-    """Where it is, if what is asked for can be."""
+    """The storage, if the options of a service are right."""
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
     found = Storage.of(place)
     if found.folder is not None and found.folder.exists() and not found.folder.is_dir():
         raise ValueError(f"expected a folder or a URL postgresql://..., and {place} is a file")
     for name in bandits:
-        found.ledger(name)  # says what is wrong with it
+        found.ledger(name)  # raises ValueError for a wrong name
     return found
 
 
 def give_back() -> None:
-    """Return memory that is free to the system, where the C library would keep it: what bandits
-    took that are closed."""
+    """Return the memory of closed bandits to the system, which the C library would keep."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Service:
-    """Bandits by name, and who may ask them.
+    """Bandits by name, and the keys to them.
 
     place: a folder, or postgresql://...
     bandits: names of those to begin besides `default` and those there are.
@@ -137,38 +94,29 @@ class Service:
         self.keys = KeyCache(Keys(self.storage))
         self.rates = Rates(self.limits.rate, processes)
         self.agents = read_agents(agents)
-        self.ready, self._heard = False, 0.0  # when the keys were last read
+        self.ready, self._refreshed = False, 0.0  # when the keys were last read
         self.broken: BaseException | None = None  # why it could not start
         self.evaluating = asyncio.Lock()
         self._pools = Pools()
-        # Those that are open. Only the event loop changes it, under the lock of the bandit.
+        # Open ones. Only the event loop changes it, under the lock of the bandit.
         self._engines: dict[str, Engine] = {}
         self._failed: dict[str, Failed] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wanted = list(dict.fromkeys([DEFAULT, *bandits, *self.agents.specs]))
-        self._closed = False  # whether any was since memory was given back
+        self._closed = False  # whether memory is to be given back
         self._ended = threading.Event()
-        self._following = threading.Thread(target=self._follow, name="keys", daemon=True)
-        self._tending: asyncio.Task[None] | None = None
+        self._refreshing = threading.Thread(target=self._refresh_often, name="keys", daemon=True)
+        self._closing: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self.when_broken: Callable[[], None] = lambda: None
         for name in self._wanted:
-            self.storage.ledger(name)  # says what is wrong with it
-
-    def engine(self, name: str) -> Engine:
-        """The engine of a bandit that is open; raises `Refused`."""
-        found = self._engines.get(name)
-        if found is not None:
-            return found
-        if not self.ready:
-            raise Refused("unavailable", "the service is starting")
-        raise Refused("unknown", f"there is no bandit {name!r}")
+            self.storage.ledger(name)  # raises ValueError for a wrong name
 
     @property
     def away(self) -> bool:
-        """Whether nothing can be decided, since no ledger answers. The keys are in the same place:
-        they say so also of a database that neither answers nor goes away."""
-        if time.monotonic() > self._heard + SILENT:
+        """Whether no ledger answers, so that nothing can be decided. The keys are in the same
+        storage: reading them also tells of a database that neither answers nor disconnects."""
+        if time.monotonic() > self._refreshed + SILENT:
             return True
         engines = self._engines.values()
         return bool(engines) and all(engine.away for engine in engines)
@@ -180,19 +128,19 @@ class Service:
 
     @property
     def open(self) -> bool:
-        """Whether no key is asked for: none was ever made, and only this machine can ask."""
+        """Whether no key is needed: none was ever made, and only this machine can call."""
         return self.local and self.keys.empty
 
     async def start(self) -> None:
-        """Open the bandits that were asked for, and where others only decide, all that there are;
-        when it returns they decide."""
+        """Open the bandits of the options, and where this process only learns, all there are; when
+        it returns they decide."""
         first: Exception | None = None
-        await asyncio.to_thread(self._look)
-        self._following.start()
+        await asyncio.to_thread(self._refresh)
+        self._refreshing.start()
         for name in self._wanted:
             try:
                 engine, _ = await self._open(name, self._spec(name), begins=True)
-            except (OSError, Damaged) as error:  # the others are served all the same
+            except (OSError, Damaged) as error:  # serve the others all the same
                 self._fail(name, error)
                 first = first or error
             else:
@@ -201,37 +149,37 @@ class Service:
             raise first  # there are no others
         if self.role == "learn":
             await self._open_all()
-        self._tending = asyncio.create_task(self._tend())
+        self._closing = asyncio.create_task(self._close_idle())
         self.ready = True
 
     def begin(self) -> asyncio.Task[None]:
-        """Start without waiting: until it is ready it answers that it is not."""
+        """Start in a task: until it is ready it answers that it is starting."""
 
-        async def started() -> None:
+        async def start() -> None:
             try:
                 await self.start()
             except Exception as error:
                 self.broken = error
                 self.when_broken()
 
-        self._starting = asyncio.create_task(started())
+        self._starting = asyncio.create_task(start())
         return self._starting
 
     async def stop(self) -> None:
-        """Close what is open; whatever was answered is on disk already."""
+        """Close all bandits; what was answered is on disk already."""
         self.ready = False
         if self._starting is not None:
-            await self._starting  # what is being opened has to be closed
+            await self._starting  # so that what it opens is closed
         self.ready = False
         self._ended.set()
-        if self._tending is not None:
-            self._tending.cancel()
+        if self._closing is not None:
+            self._closing.cancel()
             with suppress(asyncio.CancelledError):
-                await self._tending
+                await self._closing
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
         await asyncio.to_thread(self._pools.close)
-        if self._following.ident is not None:
-            await asyncio.to_thread(self._following.join, 5.0)
+        if self._refreshing.ident is not None:
+            await asyncio.to_thread(self._refreshing.join, 5.0)
         self.keys.store.close()
 
     async def __aenter__(self) -> "Service":
@@ -242,14 +190,14 @@ class Service:
         await self.stop()
 
     async def find(self, name: str) -> Engine:
-        """The engine of a bandit, opened if it is not. Who goes on with it without waiting in
-        between, `with engine.used()`, has it open until then."""
+        """The engine of a bandit, opened if it is not. It stays open for a caller that enters
+        `engine.used()` before it awaits anything else."""
         found = self._engines.get(name)
         if found is not None:
             return found
         if not self.ready:
             raise Refused("unavailable", "the service is starting")
-        begins = name in self._wanted and name in self._failed  # it is still to be begun
+        begins = name in self._wanted and name in self._failed  # it could not be begun yet
         if not begins and not await asyncio.to_thread(self.storage.exists, name):
             self._failed.pop(name, None)
             raise Refused("unknown", f"there is no bandit {name!r}")
@@ -257,7 +205,7 @@ class Service:
         return engine
 
     async def create(self, name: str, actions: list[str] | None, floor: float | None) -> bool:
-        """Begin a bandit; False if there is one already, whoever began it, and when."""
+        """Begin a bandit; False if it exists already."""
         declared = self._spec(name)
         try:
             self.storage.ledger(name)
@@ -282,9 +230,9 @@ class Service:
             cause = refused.__cause__
             if not isinstance(cause, TypeError | ValueError):
                 raise
-            if not await asyncio.to_thread(self.storage.exists, name):  # so that it says no place
+            if not await asyncio.to_thread(self.storage.exists, name):  # its message has no address
                 raise Refused("invalid", str(cause)) from cause
-        await self.find(name)  # another process was first, and began it otherwise
+        await self.find(name)  # another process began it first, with other arguments
         return False
 
     def _spec(self, name: str) -> Spec:
@@ -293,8 +241,8 @@ class Service:
     async def _open(self, name: str, spec: Spec, begins: bool) -> tuple[Engine, bool]:
         """The engine of a bandit, opened if it is not; and whether this call began the bandit.
 
-        The one place where bandits are opened. One that could not be is tried again when it is
-        asked for again, but not more often than once a second.
+        All bandits are opened here. One that cannot be is tried again upon requests, at most once
+        a second.
         """
         async with self._locks[name]:
             if name in self._engines:
@@ -308,13 +256,13 @@ class Service:
                 if not self.ready:
                     raise
                 raise self._fail(name, error) from error
-            except (TypeError, ValueError) as error:  # for the log: it may say where the ledger is
+            except (TypeError, ValueError) as error:  # the address may be in it: for the log
                 if not self.ready:
                     raise
                 logger.error("bandit %s cannot be opened: %s", name, error)
                 said = f"bandit {name!r} cannot be opened; the service's log says why"
                 raise Refused("unavailable", said) from error
-            except Refused as refused:  # somebody is about to begin it, or never did
+            except Refused as refused:  # it is being begun, or was never
                 raise Refused(refused.kind, f"there is no bandit {name!r}") from refused
             self._engines[name] = engine
             if self._failed.pop(name, None) is not None:
@@ -324,8 +272,8 @@ class Service:
         return engine, engine.began
 
     def _fail(self, name: str, error: Exception) -> Refused:
-        """What to answer for a bandit that cannot be opened. The log has it all, once: there it may
-        be said where the ledger is."""
+        """What to answer for a bandit that cannot be opened. The log has the whole error once, with
+        the address of the ledger."""
         said = str(error)
         if name not in self._failed or self._failed[name].said != said:
             logger.error("bandit %s cannot be served for now: %s", name, said)
@@ -335,7 +283,7 @@ class Service:
 
     @property
     def failed(self) -> list[str]:
-        """The bandits that could not be opened when they were last asked for."""
+        """The bandits whose last opening failed."""
         return sorted(self._failed, key=by_name)
 
     def _engine(self, name: str, spec: Spec, begins: bool) -> Engine:
@@ -353,17 +301,16 @@ class Service:
         )
 
     async def _open_all(self) -> None:
-        """Nobody asks a process that only learns, and what it does not open nobody learns."""
+        """No request comes to a process that only learns, so it opens bandits by itself."""
         for name in await asyncio.to_thread(self.storage.names):
             with suppress(Refused):
                 try:
                     await self._open(name, self._spec(name), begins=False)
-                except (OSError, TypeError, ValueError) as error:  # perhaps begun with an agent
-                    # that nobody declared
+                except (OSError, TypeError, ValueError) as error:  # such as an undeclared agent
                     logger.warning("bandit %s cannot be served: %s", name, error)
 
     async def _make_room(self) -> None:
-        """Close the bandits longest not asked for, where too many are open."""
+        """Close bandits where too many are open, first those longest without a request."""
         if self.role == "learn":
             return
         unused = sorted((e.last, name) for name, e in self._engines.items() if not e.users)
@@ -371,7 +318,7 @@ class Service:
             await self._close(name)
 
     async def _close(self, name: str, ending: bool = False) -> None:
-        """Let another process learn, and this one forget; the next request opens it again."""
+        """Close a bandit, so that another process may learn it; the next request opens it again."""
         async with self._locks[name]:
             engine = self._engines.get(name)
             if engine is None or (engine.users and not ending):
@@ -383,9 +330,9 @@ class Service:
             except (OSError, ValueError) as error:  # all that was answered is on disk
                 logger.error("bandit %s could not be closed in order: %s", name, error)
 
-    async def _tend(self) -> None:
-        """Close bandits that nobody has asked for a while, unless there is something to be done
-        for them at its time; look for new ones, where nobody would ask for them."""
+    async def _close_idle(self) -> None:
+        """Close bandits without requests for a while, unless outcomes are to be assumed for them
+        later. A process that only learns opens new ones instead, for which no request comes."""
         while True:
             await asyncio.sleep(min(TENDED, IDLE / 4))
             if self.role == "learn":
@@ -400,21 +347,21 @@ class Service:
                 self._closed = False
                 await asyncio.to_thread(give_back)
 
-    def _follow(self) -> None:
-        """Keys made or revoked elsewhere hold here within a second, whatever else is going on: in
-        a thread of its own, which waits behind no request."""
+    def _refresh_often(self) -> None:
+        """Read the keys twice a second, so that one made or revoked elsewhere holds here within a
+        second; in a thread of its own, which waits for no request."""
         trouble = ""
         while not self._ended.wait(AGAIN):
             try:
-                self._look()
+                self._refresh()
                 trouble = ""
             except OSError as error:  # the keys known so far go on being known
-                self._heard = -SILENT
+                self._refreshed = -SILENT
                 if trouble != (trouble := str(error)):
                     logger.warning("%s", trouble)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self.keys.refresh()
         if self.ready:
             self.storage.check()
-        self._heard = time.monotonic()
+        self._refreshed = time.monotonic()
