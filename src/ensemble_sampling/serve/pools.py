@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 
 DECIDERS, COMPILERS, KEEPERS = 8, 2, 4  # several, since one may wait for another process or disk
-SETTLED = (0, 100, 2000)  # batches after which most of what lives long is there
+SETTLED = (0, 100, 2000)  # batches after which to freeze the objects there are
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
@@ -38,7 +38,7 @@ class Pool:
         while (job := self._next()) is not None:
             try:
                 job()
-            except Exception:  # the next job is another's
+            except Exception:  # the next job is another bandit's
                 logger.exception("a job of the service failed")
             del job  # it may hold an engine that is closed before the next one comes
 
@@ -52,7 +52,7 @@ class Pool:
             return None
 
     def close(self) -> None:
-        """Let every thread end after the job it is at; what is not begun is dropped."""
+        """Let every thread end after its job; jobs not begun are dropped."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -70,8 +70,8 @@ class Pools:
         self._batches = count()
 
     def settle(self) -> None:
-        """Before a batch: what there is after many of them stays, and the garbage collector need
-        not look through it again."""
+        """Before a batch: after many of them, exempt the objects there are from garbage collection.
+        They live as long as the process, and looking through them takes time."""
         if next(self._batches) in SETTLED:
             gc.collect()
             gc.freeze()

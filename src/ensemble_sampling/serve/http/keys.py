@@ -1,7 +1,7 @@
-"""API keys: made, listed and revoked in a service's place, and looked up by those who serve it.
+"""API keys: made, listed and revoked in a service's storage, and looked up by its processes.
 
-A key is 256 random bits. Its SHA-256 is kept, never the key. Slow hashes protect what people
-choose, because that can be guessed; nobody can try 2^256 keys, however fast the hash.
+A key is 256 random bits. Its SHA-256 is stored, never the key. Slow hashes protect passwords, which
+can be guessed; nobody can try 2^256 keys, however fast the hash.
 """
 
 import hashlib
@@ -23,18 +23,17 @@ SCOPES = ("decide", "learn", "read", "admin")
 PREFIX = "es_"
 FILE = "service.sqlite"
 TABLE = (
-    "keys (id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL, bandit TEXT, "
+    "{keys} (id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, scopes TEXT NOT NULL, bandit TEXT, "
     "note TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION, "
     "revoked DOUBLE PRECISION)"
 )
-COLUMNS = "id, hash, scopes, bandit, note, created, expires, revoked"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of a key.
+    """A key as it is stored.
 
-    bandit: the only one it is for, or None. `admin` may do everything.
+    bandit: the only one it is for, or None. The scope `admin` includes all others.
     """
 
     id: str
@@ -60,7 +59,7 @@ def hashed(secret: str) -> str:
 
 
 class Keys:
-    """The keys of a place, in its file `service.sqlite` or in PostgreSQL."""
+    """The keys of a service, in the file `service.sqlite` of its folder or in PostgreSQL."""
 
     def __init__(self, storage: Storage):
         self._storage = storage
@@ -74,7 +73,7 @@ class Keys:
         note: str = "",
         days: float | None = None,
     ) -> tuple[str, Key]:
-        """A new key, to be shown once, and what is known of it."""
+        """A new key, to be shown once, and as it is stored."""
         given = tuple(dict.fromkeys(scopes))
         wrong = [scope for scope in given if scope not in SCOPES]
         if wrong or not given:
@@ -83,7 +82,7 @@ class Keys:
         if days is not None and not 0 < days < 1e6:
             raise ValueError(f"a key expires after more than 0 days, got {days}")
         if bandit is not None:
-            self._storage.ledger(bandit)  # says what is wrong with the name
+            self._storage.ledger(bandit)  # raises ValueError for a wrong name
         secret, now = PREFIX + secrets.token_urlsafe(32), time.time()
         expires = None if days is None else now + 86400 * days
         key = Key(
@@ -91,7 +90,7 @@ class Keys:
         )
         row = (key.id, key.hash, " ".join(given), bandit, note, now, expires)
         self._run(
-            "INSERT INTO keys (id, hash, scopes, bandit, note, created, expires) "
+            "INSERT INTO {keys} (id, hash, scopes, bandit, note, created, expires) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
             row,
             make=True,
@@ -99,8 +98,9 @@ class Keys:
         return secret, key
 
     def all(self) -> list[Key]:
-        """All that were ever made, oldest first; none where there is nothing yet."""
-        rows = self._run(f"SELECT {COLUMNS} FROM keys ORDER BY created, id")
+        """All that were ever made, oldest first."""
+        columns = "id, hash, scopes, bandit, note, created, expires, revoked"
+        rows = self._run(f"SELECT {columns} FROM {{keys}} ORDER BY created, id")
         return [Key(row[0], row[1], frozenset(row[2].split()), *row[3:]) for row in rows]
 
     def revoke(self, id: str) -> bool:
@@ -110,7 +110,7 @@ class Keys:
             raise ValueError(f"there is no key {id!r}; `keys list` shows those there are")
         if known[id].revoked is not None:
             return False
-        self._run("UPDATE keys SET revoked = ? WHERE id = ?", (time.time(), id))
+        self._run("UPDATE {keys} SET revoked = ? WHERE id = ?", (time.time(), id))
         return True
 
     def _run(self, query: str, values: Sequence[Any] = (), make: bool = False) -> list[Any]:
@@ -121,23 +121,22 @@ class Keys:
             if not make:
                 return []
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # hashes, but nobody else's
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # for nobody else to read
         return _sqlite(path, query, values, make)
 
     def _postgres(self, query: str, values: Sequence[Any], make: bool) -> list[Any]:
         import psycopg
 
-        query = query.replace("?", "%s").replace(" keys ", " ensemble_sampling.keys ")
-        query = query.replace(" keys(", " ensemble_sampling.keys(")
+        create, query = (
+            text.format(keys="ensemble_sampling.keys").replace("?", "%s") for text in (TABLE, query)
+        )
         with self._mutex:
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = self._storage.connect()
                 if make:
                     self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
-                    self._connection.execute(
-                        f"CREATE TABLE IF NOT EXISTS ensemble_sampling.{TABLE}"
-                    )
+                    self._connection.execute(f"CREATE TABLE IF NOT EXISTS {create}")
                 found = self._connection.execute(query, values)
                 return found.fetchall() if found.description else []
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
@@ -160,16 +159,16 @@ def _sqlite(path: Path, query: str, values: Sequence[Any], make: bool) -> list[A
     try:
         with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as database:
             if make:
-                database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
+                database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE.format(keys='keys')}")
             elif not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys'").fetchone():
                 return []
-            return database.execute(query, values).fetchall()
+            return database.execute(query.format(keys="keys"), values).fetchall()
     except sqlite3.Error as error:
         raise OSError(f"cannot use the keys in {path}: {error}") from error
 
 
 class KeyCache:
-    """The keys as a serving process has them, read anew every half second by `refresh`."""
+    """The keys in the memory of a process, which calls `refresh` every half second."""
 
     def __init__(self, store: Keys):
         self.store = store
@@ -178,8 +177,7 @@ class KeyCache:
 
     def refresh(self) -> None:
         self._by_hash = {key.hash: key for key in self.store.all()}
-        # A revoked key still says that this place is not open to everybody; and one that had keys
-        # does not become so when they are lost.
+        # A service that ever had a key, revoked or lost since, does not become open to everybody.
         self.empty = self.empty and not self._by_hash
 
     def find(self, secret: str) -> Key | None:
@@ -192,7 +190,7 @@ class KeyCache:
 
 
 def table(keys: Sequence[Key]) -> str:
-    """Keys for people: everything but the keys."""
+    """Keys as text for people, without the secrets."""
     if not keys:
         return "no keys"
     now = time.time()

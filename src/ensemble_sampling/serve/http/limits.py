@@ -27,13 +27,13 @@ class Limits:
 
     body: bytes of a request's body.
     actions: on offer in one decision.
-    features: said of one action, or of a context.
+    features: in the description of one action, or of a context.
     decisions: or outcomes, in one request.
     rate: requests per second of one key, in bursts of as many; 0 is no limit. It is shared out
         among the processes of a service.
     patience: seconds for the headers of a request, and for its body.
-    open: bandits that a process keeps open, beside those that are being asked: of more, the one
-        longest not asked for is closed.
+    open: bandits that a process keeps open, beside those with requests at work; of more, the one
+        longest without a request is closed.
     """
 
     body: int = 1_000_000
@@ -51,13 +51,13 @@ class Limits:
         checks.scalar("patience", self.patience, low=0.0)
 
     def count(self, what: str, number: int) -> None:
-        """`what` is the name of a limit."""
+        """Refuse more than the limit `what`."""
         most = getattr(self, what)
         if number > most:
             raise TooLarge(f"{number} {what}; at most {most} are accepted")
 
     def offer(self, actions: Any, context: Any) -> None:
-        """Refuse too many actions, and too much said of one."""
+        """Refuse too many actions, or too large a description."""
         described = list(actions.values()) if isinstance(actions, dict) else actions or ()
         self.count("actions", len(described))
         for one in (*described, context):
@@ -66,7 +66,7 @@ class Limits:
 
 
 def _size(described: Any, depth: int = 1) -> int:
-    """How much is said, whatever is nested in it."""
+    """The number of values in a description, with all that is nested in it."""
     if depth > DEEPEST:
         raise TooLarge(f"a description is nested more than {DEEPEST} deep")
     total = len(described)
@@ -112,7 +112,7 @@ class Bucket:
         self.tokens, self.at = self.burst, monotonic()
 
     def take(self) -> float:
-        """0.0 if there was one, or the seconds until there is."""
+        """0.0 if there was a token, or the seconds until there is."""
         now = monotonic()
         self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now

@@ -7,6 +7,7 @@ each process in a file there. They outlive the process, and the page has their s
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,8 +49,9 @@ class Metrics:
         """`route` is the path of an operation, None for none."""
         if route is None:
             method = route = OTHER  # a caller may invent any number of methods
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        with suppress(OSError):  # the folder is gone, and requests are answered all the same
+            self._requests.labels(method, route, str(status)).inc()
+            self._seconds.labels(method, route).observe(seconds)
 
     def decided(self, bandit: str, seconds: float) -> None:
         if bandit not in self._latencies and len(self._latencies) == BANDITS:

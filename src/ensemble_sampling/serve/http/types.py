@@ -36,7 +36,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 
 
 class Body(Struct, forbid_unknown_fields=True):
-    """What a caller sends: a field that is not known is a mistake, and said to be one."""
+    """What a caller sends; an unknown field is refused."""
 
 
 class Offer(Body):
@@ -48,7 +48,7 @@ class Offer(Body):
 
 
 class Decide(Offer):
-    """One decision to be made. An `event` asked for again gets the same answer."""
+    """One decision to be made. The same `event` again gets the same answer."""
 
     event: Word | None = None
     slot: Slot = ""
@@ -68,8 +68,7 @@ class DecideBody(Decide):
 
 
 class Observe(Body):
-    """What came of a decision. A `ref` names it where outcomes add up, so that the same told
-    twice counts once."""
+    """What came of a decision. Where outcomes add up, the same `ref` twice counts once."""
 
     id: Id
     outcome: Outcome
@@ -99,7 +98,7 @@ class Correct(Body):
 
 
 class Add(Body):
-    """More came of a decision; the same `ref` told twice counts once."""
+    """More came of a decision; the same `ref` twice counts once."""
 
     id: Id
     amount: Outcome
@@ -114,7 +113,7 @@ class Expire(Body):
 
 
 class Create(Body):
-    """A bandit to be begun: with the names of its actions, where there is a fixed set of them."""
+    """A bandit to be begun, with the names of its actions where they are fixed."""
 
     actions: Annotated[list[str], Meta(min_length=1)] | None = None
     floor: Share | None = None
@@ -188,7 +187,7 @@ class MadeMany(Struct):
 
 
 class New(Struct):
-    """Whether it was not known before; a list where several were told."""
+    """Whether the outcome was not known before; a list for several."""
 
     new: bool | list[bool]
 
@@ -235,7 +234,7 @@ class Shadows(Struct):
 
 
 class Judged(Struct):
-    """What every candidate would have earned: the columns of a table, and it as text."""
+    """What every candidate would have earned: the columns of a table, and the table as text."""
 
     columns: dict[str, list[Any]]
     text: str
@@ -243,23 +242,21 @@ class Judged(Struct):
 
 class Health(Struct, omit_defaults=True):
     status: Literal["ok", "starting", "away"]
-    unavailable: Annotated[
-        int, Meta(description="Bandits that could not be opened when they were last asked for.")
-    ] = 0
+    unavailable: Annotated[int, Meta(description="Bandits whose last opening failed.")] = 0
 
 
 PATTERN = re.compile(r"`str` matching regex '(.*)'")
 
 
 def _in_words(found: re.Match[str]) -> str:
-    """What a pattern means, for who does not speak its language."""
+    """A regular expression in plain words."""
     if found[1].startswith("^[^"):
         return f"text without {'/ and ' * found[1].startswith('^[^/')}control characters"
     return "a name of up to 40 lower-case letters, digits, - and _"
 
 
 def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """The value of a body; `Refused` says where it is wrong."""
+    """The value of a body; raises `Refused` with the place of a mistake."""
     if not body:
         raise Refused("invalid", "the body is empty; expected JSON")
     try:
@@ -276,10 +273,10 @@ def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
 
 
 def plain(value: Any) -> Any:
-    """Arrays and numbers of NumPy as JSON has them; what is not a number becomes null."""
+    """NumPy's arrays and numbers as JSON has them; msgspec writes NaN as null."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"cannot be said in JSON: {type(value).__name__}")
+    raise TypeError(f"cannot be written as JSON: {type(value).__name__}")
 
 
 encoded = msgspec.json.Encoder(enc_hook=plain).encode

@@ -1,4 +1,4 @@
-"""The REST API of Azure AI Personalizer on our engines: its published clients work unchanged."""
+"""The REST API of Azure AI Personalizer: its published clients work unchanged."""
 
 import logging
 import re
@@ -21,7 +21,7 @@ PREFIXES = ("/personalizer/{version:version}/", "/personalizer/")  # the latter:
 
 
 class Version(StringConvertor):
-    """A part of a path that is one of them, and no operation's name."""
+    """A part of a path that is one of VERSIONS."""
 
     regex = "|".join(map(re.escape, VERSIONS))
 

@@ -1,4 +1,4 @@
-"""One request of a Personalizer client: what it is about, its body, and what is wrong with it."""
+"""One request of a Personalizer client: its subject, its body, and errors in its terms."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ IGNORED = "x-ensemble-sampling-ignored"  # says why a reward was accepted but no
 
 
 class Problem(Exception):
-    """An answer that is not a success, by the codes that Personalizer has."""
+    """An error, by Personalizer's codes."""
 
     def __init__(self, status: int, code: str, message: str, target: str | None = None):
         super().__init__(message)
@@ -29,7 +29,7 @@ class Problem(Exception):
 
     @classmethod
     def of(cls, refused: Refused, code: str) -> "Problem":
-        """What the engine says; `code` is that of the operation's bad requests."""
+        """As the engine refused it; `code` is that of the operation's bad requests."""
         if refused.kind == "unavailable":
             return cls(503, "OperationNotAllowed", str(refused))
         if refused.kind == "unknown":
@@ -37,7 +37,7 @@ class Problem(Exception):
         return cls(400, code, str(refused))
 
     def reply(self, version: str) -> Reply:
-        """v1.0 has three codes alone, and says the rest as an inner error."""
+        """v1.0 has only three codes; others are inner errors there."""
         high = HIGH_LEVEL.get(self.status) or ("InternalServerError" if self.status >= 500 else "")
         old = version == "v1.0" and high not in ("", self.code)
         error = {
@@ -53,7 +53,7 @@ class Problem(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """What an operation is given.
+    """A request as an operation sees it.
 
     version: as the path has it; "" is the one without, api-version=2022-09-01-preview.
     id: of an event or an evaluation, where the path names one.

@@ -60,7 +60,7 @@ class Found(Struct):
 
 
 class Job(Struct):
-    """An evaluation, as it is kept with the ledger."""
+    """An evaluation, as it is stored with the ledger."""
 
     id: str
     name: str
@@ -79,7 +79,7 @@ JOB = msgspec.json.Decoder(Job)
 
 
 async def create(call: Call) -> Reply:
-    """It runs in a thread of this process, one at a time, and is kept with the ledger."""
+    """Begin an evaluation: in a thread of this process, one at a time, stored with the ledger."""
     body, engine = call.body(CONTRACT), call.engine
     start, end = _seconds(body.start_time), _seconds(body.end_time)
     if start > end:
@@ -126,9 +126,9 @@ def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
         candidates = {name: engine.candidate(name) for name in sources}
         judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
         _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
-    except (Refused, TypeError, ValueError) as error:  # whatever it is, who asked is told
+    except (Refused, TypeError, ValueError) as error:  # the caller learns why
         job.status, job.description = "Failed", f"{type(error).__name__}: {error}"
-        if isinstance(error, Damaged):  # but not where the ledger is
+        if isinstance(error, Damaged):  # but not the address of the ledger
             logger.error("an evaluation failed: %s", error)
             job.description = "Damaged: the service's log says more"
     except Exception:

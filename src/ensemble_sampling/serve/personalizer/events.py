@@ -89,7 +89,7 @@ def ranked(made: Made, excluded: set[str]) -> Iterator[tuple[Any, float]]:
     """Actions and their probabilities: what was chosen first, then the most likely, those equally
     likely as they were offered; what was excluded stays in its place.
 
-    By nothing but what is recorded: an event asked for again is answered alike.
+    It depends only on what is recorded, so that the same event again gets the same reply.
     """
     if made.names is None:  # of an old decision no more may be known
         yield made.action, made.probability
@@ -183,11 +183,11 @@ async def reward_slots(call: Call) -> Reply:
 
 
 async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
-    """Learn a reward, or say why it is ignored: of an event that is not known, or when another
-    one came first. Personalizer accepts those too, for it looks for their events only later.
+    """Learn a reward; why it is ignored, "" if it is not: its event is unknown, or it has another
+    reward. Personalizer accepts those too, since it looks for their events only later.
 
-    nth: tells rewards of one request for one slot apart. As of several requests, the first counts
-    or their sum does, by the aggregation ("Calling the Reward API multiple times").
+    nth: number among the rewards of one request for one slot. As for several requests, the
+    aggregation says whether the first counts or the sum ("Calling the Reward API multiple times").
     """
     engine, request = call.engine, call.request.headers.get(REQUEST)
     ref = f"{request} {nth}" if request and nth else request

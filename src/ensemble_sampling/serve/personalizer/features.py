@@ -7,29 +7,29 @@ DEEPEST = 16  # objects within objects
 
 
 def described(features: Iterable[Mapping[str, Any] | None] | None) -> dict[str, Any]:
-    """All that is said, by the path to it: [{"user": {"age": 3}}] is {"user.age": 3}.
+    """All values by the path to them: [{"user": {"age": 3}}] is {"user.age": 3}.
 
-    What is nested and what is not are hashed alike, and a flat description is found again more
-    quickly. A list of numbers is a vector, told apart by position; what is said twice is a list.
+    Nested and flat descriptions are hashed alike, and a flat one is looked up more quickly. A list
+    of numbers is a vector, one feature for each position; a path with several values has a list.
     """
-    said: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for part in features or ():
-        _say("", part or {}, said, 0)
-    return said
+        _flatten("", part or {}, flat, 0)
+    return flat
 
 
-def _say(key: str, value: Any, said: dict[str, Any], depth: int) -> None:
+def _flatten(key: str, value: Any, flat: dict[str, Any], depth: int) -> None:
     if depth > DEEPEST:
         raise ValueError(f"features are nested more than {DEEPEST} deep")
     if isinstance(value, dict):
         for name, inner in value.items():
-            _say(f"{key}.{name}" if key else name, inner, said, depth + 1)
+            _flatten(f"{key}.{name}" if key else name, inner, flat, depth + 1)
     elif isinstance(value, list):
         vector = all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
         for at, one in enumerate(value):
-            _say(f"{key}.{at}" if vector else key, one, said, depth + 1)
-    elif key in said:
-        known = said[key]
-        said[key] = [*(known if isinstance(known, list) else [known]), value]
+            _flatten(f"{key}.{at}" if vector else key, one, flat, depth + 1)
+    elif key in flat:
+        known = flat[key]
+        flat[key] = [*(known if isinstance(known, list) else [known]), value]
     else:
-        said[key] = value
+        flat[key] = value

@@ -21,7 +21,7 @@ RECENT = 20  # decisions among which the last outcome is looked for
 
 
 class Configuration(Struct, rename="camel"):
-    """What a client sends; all else that Personalizer has here is only ever answered."""
+    """What a client sends. Personalizer's other settings are only in replies."""
 
     reward_wait_time: timedelta
     default_reward: float
@@ -48,7 +48,7 @@ async def get_configuration(call: Call) -> Reply:
 
 
 async def put_configuration(call: Call) -> Reply:
-    """The answer says what holds; what cannot be had is refused, not forgotten."""
+    """Reply with the settings that hold; those that are not offered are refused, not ignored."""
     body = call.body(CONFIGURATION)
     wait, mode = body.reward_wait_time.total_seconds(), body.learning_mode
     refusals = {
@@ -147,7 +147,7 @@ def promote(engine: Engine, name: str) -> dict[str, str]:
 
 
 async def get_model(call: Call) -> Reply:
-    """What was learned, as safetensors; signed or not is the same, for it holds no code."""
+    """What was learned, as safetensors. It holds no code, so there is nothing to sign."""
     content = await asyncio.to_thread(call.engine.export_state)
     return Reply(200, content, b"application/octet-stream")
 
