@@ -100,18 +100,18 @@ def _served(method: str, path: str, operation: Operation, shared: dict[str, Any]
             shared,
         )
         try:
-            try:
-                return await operation.run(call)
-            except Refused as refused:
-                raise Problem.of(refused, operation.code) from refused
-            except TooLarge as error:
-                raise Problem(400, "PayloadSizeExceeded", str(error)) from error
-        except Problem as problem:
-            return problem.reply(version)
+            return await operation.run(call)
+        except Problem as error:
+            problem = error
+        except Refused as refused:
+            problem = Problem.of(refused, operation.code)
+        except TooLarge as error:
+            problem = Problem(400, "PayloadSizeExceeded", str(error))
         except Exception:
             logging.getLogger("ensemble_sampling.serve").exception("a request failed")
             message = "the service failed at this; its log says how"
-            return Problem(500, "InternalServerError", message).reply(version)
+            problem = Problem(500, "InternalServerError", message)
+        return problem.reply(version)
 
     return http.Operation(
         method,
