@@ -46,7 +46,7 @@ class Client(threading.Thread):
         while not self.ending:
             event = uuid.uuid4().hex
             context = {"device": self.rng.choice(["phone", "desktop"])}
-            made = self._until("decide", {"event": event, "actions": ACTIONS, "context": context})
+            made = self._until("choose", {"event": event, "actions": ACTIONS, "context": context})
             if made is None:
                 return
             self.decided[event] = made

@@ -100,7 +100,7 @@ class Load:
     async def one(self, body: bytes, due: float, outcome: float | None) -> None:
         """A decision, timed from when it was due, and perhaps its outcome."""
         base = "/v1/bandits/default"
-        found = await self._ask(f"{base}/decide", body, due, self.took)
+        found = await self._ask(f"{base}/choose", body, due, self.took)
         if found is not None and outcome is not None:
             told = json.dumps({"id": found["id"], "outcome": outcome}).encode()
             await self._ask(f"{base}/outcome", told, time.perf_counter(), self.told)

@@ -38,7 +38,7 @@ class Client:
 
     def play(self, name: str) -> None:
         """A decision, and its outcome."""
-        made = self.send("POST", f"{name}/decide", {"actions": ACTIONS})
+        made = self.send("POST", f"{name}/choose", {"actions": ACTIONS})
         self.send("POST", f"{name}/outcome", {"id": made["id"], "outcome": 1.0})
 
 

@@ -34,23 +34,23 @@ def fast(monkeypatch):
 
 def test_decisions_outcomes_and_the_rest(url):
     with es.Client(url, timeout=60) as client:
-        made = client.decide(OFFER, context={"device": "phone"})
+        made = client.choose(OFFER, context={"device": "phone"})
         assert isinstance(made, es.Decision)
         assert made.action in OFFER
         assert made.probability == made.probabilities[made.index]
         assert made.values is not None
         assert made.values.mean.shape == (2,)
-        assert client.outcome(made.id, 1.0)
-        assert not client.outcome(made.id, 1.0)
+        assert client.learn(made.id, 1.0)
+        assert not client.learn(made.id, 1.0)
         assert client.correct(made.id, np.float32(0.5))
-        several = client.decide_many([{"actions": OFFER, "event": "e1"}, {"actions": OFFER}])
-        assert client.decide(OFFER, event="e1") == several[0]
-        assert client.outcomes([("e1", 1.0), (several[1].id, 0.0)]) == [True, True]
-        other = client.decide({"a": np.array([1.0, 2.0]), "b": np.array([0.0, 1.0])})
+        several = client.choose_many([{"actions": OFFER, "event": "e1"}, {"actions": OFFER}])
+        assert client.choose(OFFER, event="e1") == several[0]
+        assert client.learn_many([("e1", 1.0), (several[1].id, 0.0)]) == [True, True]
+        other = client.choose({"a": np.array([1.0, 2.0]), "b": np.array([0.0, 1.0])})
         assert client.add(other.id, 2.0, "order")
         assert not client.add(other.id, 2.0, "order")
         assert client.add(other.id, 3.0)
-        client.decide(OFFER)
+        client.choose(OFFER)
         assert client.expire(0.0, 0.0) == 1
         assert client.predict(OFFER).probabilities.sum() == pytest.approx(1.0, abs=1e-5)
         summary = client.summary()
@@ -66,13 +66,13 @@ def test_the_same_by_asyncio(url):
     async def talk():
         async with es.AsyncClient(url, timeout=60) as client:
             before = len((await client.log())["id"])
-            made = await asyncio.gather(*(client.decide(OFFER) for _ in range(3)))
+            made = await asyncio.gather(*(client.choose(OFFER) for _ in range(3)))
             assert len({one.id for one in made}) == 3
-            assert await client.outcome(made[0].id, 1.0)
-            assert await client.outcomes([(made[1].id, 1.0)]) == [True]
+            assert await client.learn(made[0].id, 1.0)
+            assert await client.learn_many([(made[1].id, 1.0)]) == [True]
             assert await client.correct(made[0].id, 0.5)
             assert await client.add(made[2].id, 1.0)
-            assert len(await client.decide_many([{"actions": OFFER}] * 2)) == 2
+            assert len(await client.choose_many([{"actions": OFFER}] * 2)) == 2
             assert await client.expire(0.0, 0.0) == 2
             assert (await client.predict(OFFER)).values is not None
             assert (await client.summary()).decisions == before + 5
@@ -84,12 +84,12 @@ def test_the_same_by_asyncio(url):
 def test_mistakes_are_said_and_not_tried_again(url, fast):
     with es.Client(url, timeout=60) as client:
         with pytest.raises(es.ServiceError, match="404, there is no decision 'nothing'") as found:
-            client.outcome("nothing", 1.0)
+            client.learn("nothing", 1.0)
         assert (found.value.code, found.value.status) == ("unknown", 404)
         with pytest.raises(ValueError, match="must be finite"):
-            client.outcome("x", float("nan"))
+            client.learn("x", float("nan"))
         with pytest.raises(TypeError, match="a decision is a dictionary"):
-            client.decide_many([OFFER.values()])  # pyright: ignore[reportArgumentType]
+            client.choose_many([OFFER.values()])  # pyright: ignore[reportArgumentType]
     with es.Client(url, bandit="nobody") as client, pytest.raises(es.ServiceError, match="nobody"):
         client.summary()
     with pytest.raises(ValueError, match="http://"):
@@ -110,9 +110,9 @@ WRONG = [
     (lambda: es.Client("http://localhost", None, 7), TypeError, "bandit must be text"),  # pyright: ignore[reportArgumentType]
     (lambda: es.Client("http://localhost").add("0-0", 1.0, ""), TypeError, "ref must be text"),
     (lambda: es.Client("http://localhost").add("0-0", 1.0, "\udcff"), ValueError, "UTF-8"),
-    (lambda: es.Client("http://localhost").decide(OFFER, event=""), TypeError, "event must be"),
-    (lambda: es.Client("http://localhost").decide([LOOP]), ValueError, "not contain itself"),
-    (lambda: es.Client("http://localhost").outcomes(["0-0"]), TypeError, "pairs (id, outcome)"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.Client("http://localhost").choose(OFFER, event=""), TypeError, "event must be"),
+    (lambda: es.Client("http://localhost").choose([LOOP]), ValueError, "not contain itself"),
+    (lambda: es.Client("http://localhost").learn_many(["0-0"]), TypeError, "pairs (id, outcome)"),  # pyright: ignore[reportArgumentType]
 ]
 
 
@@ -152,11 +152,11 @@ def test_what_is_sent_again_is_not_counted_again(url, fast, fates):
     with es.Client(url, timeout=60) as plain:
         before = plain.summary()
         with lossy() as client:
-            made = client.decide(OFFER)
+            made = client.choose(OFFER)
         with lossy() as client:
-            several = client.decide_many([{"actions": OFFER}] * 2)
+            several = client.choose_many([{"actions": OFFER}] * 2)
         with lossy() as client:
-            client.outcome(made.id, 1.0)
+            client.learn(made.id, 1.0)
         with lossy() as client:
             client.add(several[0].id, 2.0)
         with lossy() as client:
@@ -174,7 +174,7 @@ def test_waits_grow_and_follow_what_the_service_says(fast):
     well = httpx.MockTransport(lambda request: httpx.Response(200, json=MADE))
     lossy = Lossy(["before"] * 4 + [429], well)
     with es.Client("http://localhost", transport=lossy) as client:
-        assert client.decide(OFFER).action == "a"
+        assert client.choose(OFFER).action == "a"
     for wait, least in zip(fast, (0.05, 0.1, 0.2, 0.4, 2.0), strict=True):
         assert 0.75 * least <= wait <= 1.25 * least
     assert len({body["event"] for body in lossy.sent}) == 1
@@ -185,13 +185,13 @@ def test_it_gives_up_in_the_end(fast):
         es.Client("http://localhost", retries=2, transport=Lossy(["before"] * 9)) as client,
         pytest.raises(es.ServiceError, match="tried 3 times: refused") as found,
     ):
-        client.decide(OFFER)
+        client.choose(OFFER)
     assert found.value.status is None
     with (
         es.Client("http://localhost", retries=1, transport=Lossy([503] * 9)) as client,
         pytest.raises(es.ServiceError, match="503"),
     ):
-        client.decide(OFFER)
+        client.choose(OFFER)
 
 
 def test_the_key_is_sent_as_a_bearer_s_and_not_shown():
@@ -202,6 +202,6 @@ def test_the_key_is_sent_as_a_bearer_s_and_not_shown():
         return httpx.Response(200, json=MADE)
 
     client = es.Client("http://localhost", "es_secret", transport=httpx.MockTransport(answer))
-    client.decide()
+    client.choose()
     assert seen == ["Bearer es_secret"]
     assert "es_secret" not in repr(client)

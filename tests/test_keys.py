@@ -111,7 +111,7 @@ def test_a_list_of_bandits_has_those_that_the_key_is_for(served):
 def test_a_subscription_key_is_a_key(served):
     _, http, keys = served
     headers = {"Ocp-Apim-Subscription-Key": keys["decide"]}
-    found = http.post("/v1/bandits/default/decide", headers=headers, json=OFFER, timeout=60)
+    found = http.post("/v1/bandits/default/choose", headers=headers, json=OFFER, timeout=60)
     assert found.status_code == 200
 
 

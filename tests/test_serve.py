@@ -43,7 +43,7 @@ def http(served):
 
 
 def decided(http, **body):
-    found = http.post(f"{BASE}/decide", json={**OFFER, **body})
+    found = http.post(f"{BASE}/choose", json={**OFFER, **body})
     assert found.status_code == 200, found.text
     return found.json()
 
@@ -68,7 +68,7 @@ def test_a_decision_says_what_was_chosen_and_how_likely_everything_was(http):
 
 def test_of_a_name_given_twice_the_last_counts(http):
     body = b'{"actions": {"a": {"x": 1}, "b": {}, "a": {"y": 1}}, "event": "one", "event": "two"}'
-    found = http.post(f"{BASE}/decide", content=body).json()
+    found = http.post(f"{BASE}/choose", content=body).json()
     assert (found["event"], found["actions"]) == ("two", ["a", "b"])
 
 
@@ -85,13 +85,13 @@ def test_an_event_asked_for_again_gets_the_same_decision(http):
 
 def test_many_decisions_and_outcomes_in_one_request(http):
     several = [{**OFFER, "event": f"many-{n}"} for n in range(3)]
-    found = http.post(f"{BASE}/decide", json={"decisions": several}).json()["decisions"]
+    found = http.post(f"{BASE}/choose", json={"decisions": several}).json()["decisions"]
     assert [one["event"] for one in found] == ["many-0", "many-1", "many-2"]
     told = [{"id": "many-0", "outcome": 1.0}, {"id": found[1]["id"], "outcome": 0.0}]
     assert http.post(f"{BASE}/outcome", json={"outcomes": told}).json() == {"new": [True, True]}
     told[1] = {"id": found[2]["id"], "outcome": 0.0}
     assert http.post(f"{BASE}/outcome", json={"outcomes": told}).json() == {"new": [False, True]}
-    assert http.post(f"{BASE}/decide", json={"decisions": []}).json() == {"decisions": []}
+    assert http.post(f"{BASE}/choose", json={"decisions": []}).json() == {"decisions": []}
 
 
 def test_an_outcome_counts_once_and_a_second_one_is_a_conflict(http):
@@ -183,7 +183,7 @@ def test_a_bandit_is_begun_once_with_its_actions(http):
     assert http.put("/v1/bandits/lights").status_code == 200
     error(http.put("/v1/bandits/lights", json={"actions": ["blue"]}), 409, "conflict")
     assert http.get("/v1/bandits").json()["bandits"] == ["default", "lights"]
-    found = http.post("/v1/bandits/lights/decide", json={}).json()
+    found = http.post("/v1/bandits/lights/choose", json={}).json()
     assert found["action"] in ("red", "green")
     message = error(http.put("/v1/bandits/No"), 400, "invalid")
     assert "'No'" in message
@@ -214,20 +214,20 @@ def test_summary_history_and_recent_answer(http):
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        ("decide", b"", 400, "the body is empty"),
-        ("decide", b"{", 400, "not JSON"),
-        ("decide", b'{"actions": {"a": {"x": NaN}}}', 400, "not JSON"),
-        ("decide", b'{"actions": {"a": {"x": 1e999}}}', 400, "out of range"),
-        ("decide", b'{"actions": 3}', 400, "Expected `object | array | null`, got `int`"),
-        ("decide", b'{"acts": {}}', 400, "unknown field `acts`"),
-        ("decide", b'{"actions": {"a": "\xff"}}', 400, "UTF-8"),
-        ("decide", b'{"actions": {"a": ' + b"[" * 3000 + b"]" * 3000 + b"}}", 400, "too deeply"),
-        ("decide", b'{"event": ""}', 400, "length"),
-        ("decide", b'{"decisions": [], "event": "x"}', 400, "not both"),
-        ("decide", b'{"actions": {"a": {}, "b": {}}, "available": ["c"]}', 400, "'c'"),
-        ("decide", json.dumps({"actions": [[1]] * 61}).encode(), 413, "61 actions; at most 60"),
-        ("decide", json.dumps({"actions": {"a": [1] * 51}}).encode(), 413, "51 features"),
-        ("decide", json.dumps({"decisions": [{}] * 21}).encode(), 413, "21 decisions"),
+        ("choose", b"", 400, "the body is empty"),
+        ("choose", b"{", 400, "not JSON"),
+        ("choose", b'{"actions": {"a": {"x": NaN}}}', 400, "not JSON"),
+        ("choose", b'{"actions": {"a": {"x": 1e999}}}', 400, "out of range"),
+        ("choose", b'{"actions": 3}', 400, "Expected `object | array | null`, got `int`"),
+        ("choose", b'{"acts": {}}', 400, "unknown field `acts`"),
+        ("choose", b'{"actions": {"a": "\xff"}}', 400, "UTF-8"),
+        ("choose", b'{"actions": {"a": ' + b"[" * 3000 + b"]" * 3000 + b"}}", 400, "too deeply"),
+        ("choose", b'{"event": ""}', 400, "length"),
+        ("choose", b'{"decisions": [], "event": "x"}', 400, "not both"),
+        ("choose", b'{"actions": {"a": {}, "b": {}}, "available": ["c"]}', 400, "'c'"),
+        ("choose", json.dumps({"actions": [[1]] * 61}).encode(), 413, "61 actions; at most 60"),
+        ("choose", json.dumps({"actions": {"a": [1] * 51}}).encode(), 413, "51 features"),
+        ("choose", json.dumps({"decisions": [{}] * 21}).encode(), 413, "21 decisions"),
         ("outcome", b'{"id": "x"}', 400, "`id` and `outcome`"),
         ("outcome", b'{"id": "x", "outcome": "1"}', 400, "Expected `float | array | null`"),
         ("outcome", b'{"id": "nothing", "outcome": 1}', 404, "nothing"),
@@ -266,7 +266,7 @@ def test_what_is_not_there_and_methods_that_are_not(http):
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read(served):
     url, _ = served
-    head = f"POST {BASE}/decide HTTP/1.1\r\nHost: localhost\r\n"
+    head = f"POST {BASE}/choose HTTP/1.1\r\nHost: localhost\r\n"
     found = raw(url, f"{head}Content-Length: 1000001\r\n\r\n".encode())
     assert found.startswith(b"HTTP/1.1 413")
     assert not found.endswith(b"(still open)")  # it is not waited for
@@ -346,7 +346,7 @@ def test_slow_clients_are_dropped(tmp_path):
     with running(tmp_path, Hasty, limits=Limits(patience=0.3)) as (url, _):
         assert raw(url, b"GET /healthz HTTP/1.1\r\nHost: loc") == b""
         assert raw(url, b"") == b""
-        head = f"POST {BASE}/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
+        head = f"POST {BASE}/choose HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
         found = raw(url, head.encode() + b"{")
         assert found.startswith(b"HTTP/1.1 408")
         assert not found.endswith(b"(still open)")
@@ -368,7 +368,7 @@ def test_without_keys_other_sites_are_refused(http):
 def test_others_are_decided_while_programs_for_new_offers_are_compiled(tmp_path):
     def decide(count):
         actions = {f"a{n}": {"x": n} for n in range(count)}
-        return httpx.post(f"{url}{BASE}/decide", json={"actions": actions}, timeout=60).status_code
+        return httpx.post(f"{url}{BASE}/choose", json={"actions": actions}, timeout=60).status_code
 
     with running(tmp_path) as (url, service), ThreadPoolExecutor(1) as pool:
         assert [decide(2), decide(2)] == [200, 200]
@@ -418,7 +418,7 @@ def test_health_readiness_and_metrics(http):
     assert [line for line in lines if not right.fullmatch(line)] == []
     counted = [line for line in lines if line.startswith('ensemble_decisions_total{bandit="def')]
     assert 0 < float(counted[0].split()[-1]) <= http.get(f"{BASE}/summary").json()["decisions"]
-    asked = 'method="POST",route="/v1/bandits/{name}/decide"'
+    asked = 'method="POST",route="/v1/bandits/{name}/choose"'
     buckets = [x for x in lines if x.startswith("ensemble_request_seconds_bucket") and asked in x]
     counts = [float(line.split()[-1]) for line in buckets]
     assert len(counts) == len(BOUNDS) + 1
@@ -513,7 +513,7 @@ def test_too_many_requests_are_told_when_to_come_again(tmp_path):
 
 def test_what_was_served_is_there_when_served_again(tmp_path):
     with running(tmp_path, bandits=["shop"]) as (url, _):
-        made = httpx.post(f"{url}/v1/bandits/shop/decide", json=OFFER, timeout=60).json()
+        made = httpx.post(f"{url}/v1/bandits/shop/choose", json=OFFER, timeout=60).json()
     with running(tmp_path) as (url, service):
         assert service.storage.names() == ["default", "shop"]
         told = httpx.post(
@@ -528,7 +528,7 @@ def test_a_ledger_s_own_folder_is_served_as_default(tmp_path):
     es.Bandit.open(tmp_path, actions=["a", "b"]).close()
     with running(tmp_path) as (url, service):
         assert service.storage.names() == ["default"]
-        assert httpx.post(f"{url}{BASE}/decide", json={}, timeout=60).json()["action"] in "ab"
+        assert httpx.post(f"{url}{BASE}/choose", json={}, timeout=60).json()["action"] in "ab"
         error(httpx.put(f"{url}/v1/bandits/shop"), 400, "invalid")
 
 
@@ -543,7 +543,7 @@ def test_own_agents_and_candidates_are_read_from_a_file(tmp_path):
     with running(tmp_path / "place", agents=file) as (url, service):
         assert service.storage.names() == ["default", "named", "plain"]
         for _ in range(8):
-            made = httpx.post(f"{url}/v1/bandits/named/decide", json={}, timeout=60).json()
+            made = httpx.post(f"{url}/v1/bandits/named/choose", json={}, timeout=60).json()
             told = {"id": made["id"], "outcome": 1.0}
             httpx.post(f"{url}/v1/bandits/named/outcome", json=told, timeout=60)
         found = httpx.post(f"{url}/v1/bandits/named/evaluate", json={}, timeout=60)

@@ -41,7 +41,7 @@ def test_the_document_has_every_operation_once_and_every_status_it_can_give():
         given = {each.status, *each.others, *statuses(each)}
         assert set(map(int, responses)) == given
         assert given <= DESCRIPTIONS.keys()
-    decide = found["paths"]["/v1/bandits/{name}/decide"]["post"]
+    decide = found["paths"]["/v1/bandits/{name}/choose"]["post"]
     everything = "200 400 401 403 404 408 409 413 421 429 503"
     assert " ".join(sorted(decide["responses"])) == everything
 

@@ -28,7 +28,7 @@ def sent(url, method, path, body=None):
 
 def played(url, name):
     """A decision and its outcome; its id."""
-    made = sent(url, "POST", f"{name}/decide", {})
+    made = sent(url, "POST", f"{name}/choose", {})
     assert made.status_code == 200, made.text
     told = {"id": made.json()["id"], "outcome": 1.0}
     assert sent(url, "POST", f"{name}/outcome", told).json() == {"new": True}
@@ -96,7 +96,7 @@ def test_a_bandit_is_not_closed_while_it_is_used_or_has_outcomes_to_assume(tmp_p
         sent(url, "PUT", "shop", ARMS)
         sent(url, "PUT", "late", ARMS)
         sent(url, "PUT", "late/settings", {"wait": 1.5, "default": 0.0})
-        sent(url, "POST", "late/decide", {})
+        sent(url, "POST", "late/choose", {})
         until(lambda: service.engines["late"].waits)
         with service.engines["shop"].used():
             monkeypatch.setattr(services, "IDLE", 0.1)
@@ -163,7 +163,7 @@ def test_of_several_who_begin_a_bandit_at_once_one_does(tmp_path):
         assert sorted(found) == [201] + [409] * 7
         n = found.index(201)
         for url in (first, second):
-            made = sent(url, "POST", "shop/decide", {}).json()
+            made = sent(url, "POST", "shop/choose", {}).json()
             assert made["actions"] == [f"a{n}", f"b{n}"]
             assert sent(url, "PUT", "shop").status_code == 200
 
@@ -205,7 +205,7 @@ def test_no_answer_says_where_a_bandit_is_kept(tmp_path, caplog, monkeypatch):
         said = []
         for method, path, body, status in (
             ("GET", "own/log", None, 503),  # begun with an agent that is not declared any more
-            ("POST", "own/decide", {}, 503),
+            ("POST", "own/choose", {}, 503),
             ("PUT", "own", ARMS, 503),
             ("GET", "gone/log", None, 503),
             ("POST", "default/evaluate", {}, 404),
@@ -223,7 +223,7 @@ def test_no_answer_says_where_a_bandit_is_kept(tmp_path, caplog, monkeypatch):
             ("GET", "default/status", None),
             ("GET", "default/log", None),
             ("GET", "other/log", None),
-            ("POST", "default/decide", {"actions": {"a": {"x": 1}}}),
+            ("POST", "default/choose", {"actions": {"a": {"x": 1}}}),
             ("PUT", "new", ARMS),
         ):
             found = sent(url, method, path, body)

@@ -33,14 +33,14 @@ def http(tmp_path_factory):
 @pytest.mark.parametrize("part", ["action", "context"])
 def test_numbers_beyond_all_floats_are_refused(http, bandit, part):
     one = "[[1, 2], [3, 4]]" if bandit == "rows" else '{"a": {"x": "y"}, "b": {"x": "z"}}'
-    first = http.post(f"{bandit}/decide", content=f'{{"actions": {one}}}')
+    first = http.post(f"{bandit}/choose", content=f'{{"actions": {one}}}')
     assert first.status_code == 200
     row = f"[{HUGE}, 2]" if bandit == "rows" else f'{{"x": {HUGE}}}'
     if part == "action":
         body = f'{{"actions": [{row}, {row}]}}'
     else:
         body = f'{{"actions": {one}, "context": {row}}}'
-    for what in ("decide", "predict"):
+    for what in ("choose", "predict"):
         found = http.post(f"{bandit}/{what}", content=body)
         assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid"), found.text
 
@@ -53,13 +53,13 @@ def test_what_is_said_by_names_may_be_more_the_next_time(http):
     ]
     assert http.post("names/predict", json=offers[0]).status_code == 200
     for offer in offers:
-        assert http.post("names/decide", json=offer).status_code == 200
+        assert http.post("names/choose", json=offer).status_code == 200
 
 
 def test_amounts_add_up_once_by_what_they_refer_to_all_of_a_request_or_none(http):
     assert http.put("sums/settings", json={"aggregation": "sum"}).status_code == 200
     for event in "ab":
-        http.post("sums/decide", json={**OFFER, "event": event}).raise_for_status()
+        http.post("sums/choose", json={**OFFER, "event": event}).raise_for_status()
 
     def told(*outcomes):
         known = [dict(zip(("id", "outcome", "ref"), one, strict=False)) for one in outcomes]
@@ -79,7 +79,7 @@ def test_amounts_add_up_once_by_what_they_refer_to_all_of_a_request_or_none(http
 
 
 @pytest.mark.parametrize("opens", ["[", '{"a": '])
-@pytest.mark.parametrize("what", ["decide", "predict"])
+@pytest.mark.parametrize("what", ["choose", "predict"])
 def test_nesting_has_an_end(http, opens, what):
     statuses = set()
     for depth in (10, 70, *range(900, 1000, 7), 100_000):
@@ -91,9 +91,9 @@ def test_nesting_has_an_end(http, opens, what):
 
 
 def test_an_event_is_not_called_like_a_decision(http):
-    made = http.post("default/decide", json=OFFER).json()
+    made = http.post("default/choose", json=OFFER).json()
     for event in (made["id"], "0123456789ab-7"):
-        found = http.post("default/decide", json={**OFFER, "event": event})
+        found = http.post("default/choose", json={**OFFER, "event": event})
         assert found.status_code == 400
         assert "own id" in found.json()["error"]["message"]
 
@@ -102,15 +102,15 @@ def test_an_event_is_not_called_like_a_decision(http):
     ("path", "body", "says"),
     [
         (
-            "decide",
+            "choose",
             {**OFFER, "event": "a/b"},
             "Expected text without / and control characters - at",
         ),
         ("outcome", {"id": "a\0", "outcome": 1}, "Expected text without control characters - at"),
         ("outcome", {"id": "a\n", "outcome": 1}, "Expected text without control characters - at"),
-        ("decide", {**OFFER, "event": "a\n"}, "text without / and control characters - at"),
-        ("decide", {**OFFER, "slot": "a\n"}, "text without / and control characters - at"),
-        ("decide", {**OFFER, "slot": "\n"}, "text without / and control characters - at"),
+        ("choose", {**OFFER, "event": "a\n"}, "text without / and control characters - at"),
+        ("choose", {**OFFER, "slot": "a\n"}, "text without / and control characters - at"),
+        ("choose", {**OFFER, "slot": "\n"}, "text without / and control characters - at"),
     ],
 )
 def test_what_a_text_may_not_have_is_said_in_words(http, path, body, says):
@@ -141,7 +141,7 @@ def test_a_process_that_only_learns_does_not_rank_either(tmp_path):
     with running(tmp_path, role="learn") as (url, _):
         rank = {"actions": [{"id": "a"}, {"id": "b"}]}
         for path, body in (
-            ("/v1/bandits/default/decide", OFFER),
+            ("/v1/bandits/default/choose", OFFER),
             ("/personalizer/v1.0/rank", rank),
             ("/bandits/default/personalizer/v1.1-preview.3/multislot/rank", rank),
         ):
@@ -157,7 +157,7 @@ def test_an_own_agent_may_have_a_hasher(tmp_path):
         'AGENTS = {"default": {"agent": agent, "hasher": es.Hasher(16)}}\n'
     )
     with running(tmp_path / "place", agents=file) as (url, _):
-        for what in ("predict", "decide"):
+        for what in ("predict", "choose"):
             found = httpx.post(f"{url}/v1/bandits/default/{what}", json=OFFER, timeout=60)
             assert found.status_code == 200, found.text
 

@@ -46,7 +46,7 @@ def test_bandits_and_keys_are_in_the_database(url):
     with running(url, bandits=["shop"]) as (http, service):
         assert service.open
         assert service.storage.names() == ["default", "shop"]
-        made = httpx.post(f"{http}/v1/bandits/shop/decide", json=OFFER, timeout=60).json()
+        made = httpx.post(f"{http}/v1/bandits/shop/choose", json=OFFER, timeout=60).json()
         assert httpx.put(f"{http}/v1/bandits/new-one", timeout=60).status_code == 201
         secret, key = Keys(place).create(["learn"], bandit="shop")
         time.sleep(1.0)
@@ -82,7 +82,7 @@ def test_of_several_who_begin_a_bandit_at_once_one_does(url):
         found = list(pool.map(begin, range(6)))
         assert sorted(found) == [201] + [409] * 5
         for http in (first, second):
-            path = f"{http}/v1/bandits/contested/decide"
+            path = f"{http}/v1/bandits/contested/choose"
             made = httpx.post(path, json={}, headers=headers, timeout=60).json()
             assert made["actions"] == [f"a{found.index(201)}", f"b{found.index(201)}"]
 
@@ -210,7 +210,7 @@ def test_after_its_connections_were_lost_everything_works_again(url):
 
         def works(times=1):
             for _ in range(times):
-                made = client.post(f"{base}/decide", json=OFFER)
+                made = client.post(f"{base}/choose", json=OFFER)
                 assert made.status_code == 200, made.text
                 known.append(made.json()["id"])
                 told = {"id": known[-1], "outcome": 1.0}
@@ -247,7 +247,7 @@ def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatc
 
     with running(url) as (http, service):
         front = service.engines["default"]._front
-        decide = f"{http}/v1/bandits/default/decide"
+        decide = f"{http}/v1/bandits/default/choose"
         until(http, 200, "ok", 5.0)
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200
         with monkeypatch.context() as patch:

@@ -58,7 +58,7 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         assert lines[1] == f"dashboard at {url}/dashboard\n"
         assert "keys create" in lines[2]
         ready(url)
-        made = httpx.post(f"{url}/v1/bandits/default/decide", json=OFFER, timeout=60).json()
+        made = httpx.post(f"{url}/v1/bandits/default/choose", json=OFFER, timeout=60).json()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr is not None
@@ -83,7 +83,7 @@ def test_a_request_in_flight_is_answered_when_it_ends(tmp_path):
     with started(tmp_path / "place") as (process, url, _):
         ready(url)
         body = json.dumps(OFFER).encode()
-        head = "POST /v1/bandits/default/decide HTTP/1.1\r\nHost: localhost\r\n"
+        head = "POST /v1/bandits/default/choose HTTP/1.1\r\nHost: localhost\r\n"
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(
@@ -119,7 +119,7 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         made = []
         for _ in range(8):  # a connection each, for whichever worker takes it
             with es.Client(url, timeout=60, retries=20) as client:
-                made.append(client.decide(OFFER["actions"]).id)
+                made.append(client.choose(OFFER["actions"]).id)
         os.kill(first[0], signal.SIGKILL)
         until = time.monotonic() + 30
         while time.monotonic() < until and (
@@ -132,9 +132,9 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         assert first[0] not in second
         for id in made:
             with es.Client(url, timeout=60, retries=20) as client:
-                assert client.outcome(id, 1.0)
+                assert client.learn(id, 1.0)
         counted = httpx.get(f"{url}/metrics", timeout=60).text  # also by the one that was killed
-        said = 'method="POST",route="/v1/bandits/{name}/decide",status="200"'
+        said = 'method="POST",route="/v1/bandits/{name}/choose",status="200"'
         assert f"ensemble_requests_total{{{said}}} 8.0\n" in counted
         os.kill(process.pid, signal.SIGKILL)  # workers end with their supervisor
         process.wait(30)

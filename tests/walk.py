@@ -96,7 +96,7 @@ def over_http(folder: Path, recorder: Recorder) -> dict[str, Walk]:
 
         def decide() -> None:
             body = {"context": {"age": 30}}
-            client.post("/v1/bandits/shop/decide", json=body).raise_for_status()
+            client.post("/v1/bandits/shop/choose", json=body).raise_for_status()
 
         for _ in range(20):
             decide()

@@ -88,23 +88,23 @@ class _Requests:
     def _get(self, what: str, read: Callable[[Any], Any]) -> _Request:
         return _Request("GET", f"{self._path}/{what}", None, read)
 
-    def _decide(self, offer: dict[str, Any]) -> _Request:
-        return self._post("decide", offer, _decision)
+    def _choose(self, offer: dict[str, Any]) -> _Request:
+        return self._post("choose", offer, _decision)
 
-    def _decide_many(self, offers: Iterable[Mapping[str, Any]]) -> _Request:
+    def _choose_many(self, offers: Iterable[Mapping[str, Any]]) -> _Request:
         several = []
         for one in offers:
             if not isinstance(one, Mapping):
-                raise TypeError(f"a decision is a dictionary as decide takes it, got {one!r}")
+                raise TypeError(f"a decision is a dictionary as choose takes it, got {one!r}")
             several.append({"event": uuid.uuid4().hex, **one})
         return self._post(
-            "decide", {"decisions": several}, lambda a: [_decision(d) for d in a["decisions"]]
+            "choose", {"decisions": several}, lambda a: [_decision(d) for d in a["decisions"]]
         )
 
-    def _outcome(self, id: str, outcome: Any) -> _Request:
+    def _learn(self, id: str, outcome: Any) -> _Request:
         return self._post("outcome", _observed(id, outcome), lambda answer: answer["new"])
 
-    def _outcomes(self, pairs: Iterable[tuple[str, Any]]) -> _Request:
+    def _learn_many(self, pairs: Iterable[tuple[str, Any]]) -> _Request:
         several = [_observed(*checks.pair(each)) for each in pairs]
         return self._post("outcome", {"outcomes": several}, lambda answer: answer["new"])
 
@@ -229,7 +229,7 @@ class Client(_Requests):
     retries: how often to try again.
     """
 
-    def decide(
+    def choose(
         self,
         actions: Any = None,
         *,
@@ -239,20 +239,20 @@ class Client(_Requests):
     ) -> Decision:
         """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
         offer = _offer(actions, context, available, _named("event", event))
-        return self._send(self._decide(offer))
+        return self._send(self._choose(offer))
 
-    def decide_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
+    def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
         """Several decisions, all of them or none: each {"actions", "context", "available",
         "event"}, as far as it has them."""
-        return self._send(self._decide_many(offers))
+        return self._send(self._choose_many(offers))
 
-    def outcome(self, id: str, outcome: Any) -> bool:
+    def learn(self, id: str, outcome: Any) -> bool:
         """What came of a decision, or of an event; False if it was known."""
-        return self._send(self._outcome(id, outcome))
+        return self._send(self._learn(id, outcome))
 
-    def outcomes(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
+    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
         """The same for pairs (id, outcome), all of them or none."""
-        return self._send(self._outcomes(pairs))
+        return self._send(self._learn_many(pairs))
 
     def correct(self, id: str, outcome: Any) -> bool:
         """The outcome turned out to be another; False if it is what is known."""
@@ -312,11 +312,11 @@ class Client(_Requests):
 
 
 class AsyncClient(_Requests):
-    """The same for asyncio: `decision = await client.decide(...)`."""
+    """The same for asyncio: `decision = await client.choose(...)`."""
 
     _sender = "AsyncClient"
 
-    async def decide(
+    async def choose(
         self,
         actions: Any = None,
         *,
@@ -324,21 +324,21 @@ class AsyncClient(_Requests):
         available: Any = None,
         event: str | None = None,
     ) -> Decision:
-        """See `Client.decide`."""
+        """See `Client.choose`."""
         offer = _offer(actions, context, available, _named("event", event))
-        return await self._send(self._decide(offer))
+        return await self._send(self._choose(offer))
 
-    async def decide_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
-        """See `Client.decide_many`."""
-        return await self._send(self._decide_many(offers))
+    async def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
+        """See `Client.choose_many`."""
+        return await self._send(self._choose_many(offers))
 
-    async def outcome(self, id: str, outcome: Any) -> bool:
-        """See `Client.outcome`."""
-        return await self._send(self._outcome(id, outcome))
+    async def learn(self, id: str, outcome: Any) -> bool:
+        """See `Client.learn`."""
+        return await self._send(self._learn(id, outcome))
 
-    async def outcomes(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
-        """See `Client.outcomes`."""
-        return await self._send(self._outcomes(pairs))
+    async def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
+        """See `Client.learn_many`."""
+        return await self._send(self._learn_many(pairs))
 
     async def correct(self, id: str, outcome: Any) -> bool:
         """See `Client.correct`."""

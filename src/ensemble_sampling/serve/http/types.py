@@ -47,7 +47,7 @@ class Offer(Body):
     available: Available | None = None
 
 
-class Decide(Offer):
+class Choose(Offer):
     """One decision to be made. The same `event` again gets the same answer."""
 
     event: Word | None = None
@@ -55,19 +55,19 @@ class Decide(Offer):
     deferred: bool = False
 
 
-class DecideMany(Body):
+class ChooseMany(Body):
     """Several decisions, all of them made or none."""
 
-    decisions: list[Decide]
+    decisions: list[Choose]
 
 
-class DecideBody(Decide):
+class ChooseBody(Choose):
     """Either of the two."""
 
-    decisions: list[Decide] | None = None
+    decisions: list[Choose] | None = None
 
 
-class Observe(Body):
+class Learn(Body):
     """What came of a decision. Where outcomes add up, the same `ref` twice counts once."""
 
     id: Id
@@ -75,19 +75,19 @@ class Observe(Body):
     ref: Word | None = None
 
 
-class ObserveMany(Body):
+class LearnMany(Body):
     """Several outcomes, all of them recorded or none."""
 
-    outcomes: list[Observe]
+    outcomes: list[Learn]
 
 
-class ObserveBody(Body):
+class LearnBody(Body):
     """Either of the two."""
 
     id: Id | None = None
     outcome: Outcome | None = None
     ref: Word | None = None
-    outcomes: list[Observe] | None = None
+    outcomes: list[Learn] | None = None
 
 
 class Correct(Body):
@@ -165,7 +165,7 @@ class Failure(Struct):
     error: Error
 
 
-class Made(Struct):
+class Decision(Struct):
     """A decision, on disk: what was chosen, and how likely each action was."""
 
     id: str
@@ -182,8 +182,8 @@ class Made(Struct):
     again: bool
 
 
-class MadeMany(Struct):
-    decisions: list[Made]
+class Decisions(Struct):
+    decisions: list[Decision]
 
 
 class New(Struct):
@@ -200,7 +200,7 @@ class Expired(Struct):
     expired: int
 
 
-class Predicted(Struct):
+class Prediction(Struct):
     """What a decision would be made of."""
 
     actions: list[str | int | float | bool] | None
@@ -233,7 +233,7 @@ class Shadows(Struct):
     shadows: list[dict[str, Any]]
 
 
-class Judged(Struct):
+class Evaluation(Struct):
     """What every candidate would have earned: the columns of a table, and the table as text."""
 
     columns: dict[str, list[Any]]

@@ -169,8 +169,8 @@ function nothing() {
     "",
     `client = es.Client(${JSON.stringify(url)}, bandit=${JSON.stringify(now.bandit)}` +
       `${sessionStorage.getItem(KEY) ? ', key="..."' : ""})`,
-    'made = client.decide({"tea": {"hot": 1}, "lemonade": {"hot": 0}}, context={"hour": 9})',
-    "client.outcome(made.id, 1.0)",
+    'made = client.choose({"tea": {"hot": 1}, "lemonade": {"hot": 0}}, context={"hour": 9})',
+    "client.learn(made.id, 1.0)",
   ].join("\n");
 }
 

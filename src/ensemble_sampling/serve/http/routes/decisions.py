@@ -31,37 +31,37 @@ MADE = {
 
 @operation(
     "POST",
-    f"{BANDIT}/decide",
+    f"{BANDIT}/choose",
     "decide",
-    body=types.DecideBody,
-    bodies=(types.Decide, types.DecideMany),
+    body=types.ChooseBody,
+    bodies=(types.Choose, types.ChooseMany),
     refusals=(409,),
     decides=True,
     example={**OFFER, "event": "visit-4711"},
     answered=MADE,
 )
-async def decide(call: Call) -> types.Made | types.MadeMany:
+async def choose(call: Call) -> types.Decision | types.Decisions:
     """Choose among actions, once or several times; on disk when it is answered."""
     given, limits = call.body, call.service.limits
     if given.decisions is None:
         return _reply((await call.engine.decide([_ask(given, limits)]))[0])
-    if msgspec.structs.replace(given, decisions=None) != types.DecideBody():
+    if msgspec.structs.replace(given, decisions=None) != types.ChooseBody():
         raise Refused("invalid", "give either `decisions` or one decision's own fields, not both")
     limits.count("decisions", len(given.decisions))
     asks = [_ask(one, limits) for one in given.decisions]
     made = await call.engine.decide(asks) if asks else []
-    return types.MadeMany([_reply(one) for one in made])
+    return types.Decisions([_reply(one) for one in made])
 
 
-def _ask(given: types.Decide, limits: Limits) -> Ask:
+def _ask(given: types.Choose, limits: Limits) -> Ask:
     limits.offer(given.actions, given.context)
     return Ask(
         given.actions, given.context, given.available, given.event, given.slot, given.deferred
     )
 
 
-def _reply(made: Made) -> types.Made:
-    return types.Made(
+def _reply(made: Made) -> types.Decision:
+    return types.Decision(
         made.id,
         made.event,
         made.slot,
@@ -85,14 +85,14 @@ def _reply(made: Made) -> types.Made:
     example=OFFER,
     answered={name: MADE[name] for name in ("actions", "probabilities", "mean", "spread")},
 )
-async def predict(call: Call) -> types.Predicted:
+async def predict(call: Call) -> types.Prediction:
     """What a decision would be made of; nothing is recorded."""
     given = call.body
     call.service.limits.offer(given.actions, given.context)
     ask = Ask(given.actions, given.context, given.available)
     found = await asyncio.to_thread(call.engine.predict, ask)
     names = None if found["names"] is None else list(found["names"])
-    return types.Predicted(names, found["probabilities"], found["mean"], found["spread"])
+    return types.Prediction(names, found["probabilities"], found["mean"], found["spread"])
 
 
-OPERATIONS = (decide, predict)
+OPERATIONS = (choose, predict)

@@ -65,7 +65,7 @@ async def recent(call: Call) -> list[dict[str, Any]]:
     refusals=(409,),
     example={"candidates": ["bold"], "baseline": "logged"},
 )
-async def judge(call: Call) -> types.Judged:
+async def judge(call: Call) -> types.Evaluation:
     """What candidates would have earned on the log."""
     service, known = call.service, call.service.agents.candidates
     names = list(known) if call.body.candidates is None else call.body.candidates
@@ -78,7 +78,7 @@ async def judge(call: Call) -> types.Judged:
     ledger, given = service.storage.ledger(call.name), {name: known[name] for name in names}
     async with service.evaluating:
         found = await asyncio.to_thread(_evaluate, ledger, given, call.body.baseline)
-    return types.Judged(found.columns(), str(found))
+    return types.Evaluation(found.columns(), str(found))
 
 
 def _evaluate(ledger: Any, candidates: dict[str, Any], baseline: str) -> Comparison:
