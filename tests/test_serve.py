@@ -450,6 +450,16 @@ def test_counts_of_all_processes_add_up(tmp_path):
     assert f"ensemble_request_seconds_sum{{{asked}}} {1 / 512 + 2 / 64}" in lines
 
 
+def test_a_request_is_answered_also_where_it_cannot_be_counted(tmp_path):
+    code = (
+        "from ensemble_sampling.serve.http.metrics import Metrics; "
+        "Metrics().count('GET', '/a', 200, 1.0); print('answered')"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "gone")}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert found.stdout == b"answered\n", found.stderr
+
+
 def test_a_request_is_counted_before_who_asked_has_any_of_the_answer(tmp_path):
     """Else the count of a process that is killed then lacks what it has answered."""
 

@@ -4,7 +4,6 @@ import importlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
-from importlib.util import resolve_name
 from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..service import Service
 from ..types import Refused
-from . import openapi
+from . import dashboard, openapi
 from .auth import admit, check_origin
 from .errors import HttpError, Reply, failure
 from .limits import read_body
@@ -23,7 +22,7 @@ from .operation import Call, Operation
 from .routes import OPERATIONS
 from .types import decoded, encoded
 
-OTHERS = ("..http.dashboard", "..personalizer")  # modules with operations() of their own
+PERSONALIZER = "ensemble_sampling.serve.personalizer"
 MODEL = 256_000_000  # bytes of a state that an administrator sends
 
 
@@ -32,8 +31,8 @@ def build(service: Service, waits: bool = False) -> "App":
 
     waits: whether it is up only when it decides; else it says until then that it is starting.
     """
-    others = [each for module in OTHERS for each in _operations(module)]
-    return App([*OPERATIONS, *_public(), *others], service, Metrics(), waits)
+    operations = [*OPERATIONS, *_public(), *dashboard.operations(), *_personalizer()]
+    return App(operations, service, Metrics(), waits)
 
 
 def _public() -> list[Operation]:
@@ -51,19 +50,21 @@ def _public() -> list[Operation]:
     ]
 
 
-def _operations(module: str) -> Sequence[Operation]:
-    """Those of a module that may be left out."""
-    name = resolve_name(module, __package__)
+def _personalizer() -> Sequence[Operation]:
+    """Personalizer's operations, unless its room was left out: nothing else imports it."""
     try:
-        return importlib.import_module(name).operations()
+        return importlib.import_module(PERSONALIZER).operations()
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != PERSONALIZER:
             raise
         return ()
 
 
 class App:
-    """An ASGI application."""
+    """An ASGI application: finds the operation of a request, and sends its reply.
+
+    operations: those with the same path are its methods; the first path that matches is taken.
+    """
 
     def __init__(
         self, operations: Sequence[Operation], service: Service, metrics: Metrics, waits: bool
@@ -98,12 +99,12 @@ class App:
             reply = await self._reply(operation, name, params, scope, receive)
         except Exception as error:
             reply = failure(error)
-        # Counted before it is sent: who has the reply may kill the process.
+        # Count before sending: whoever has the reply may kill the process, and it must be counted.
         seconds = perf_counter() - began
         route = None if operation is None else operation.path
         self._metrics.count(scope["method"], route, reply.status, seconds)
         if operation is not None and operation.decides and reply.status in (200, 201):
-            self._metrics.decided(name, seconds)
+            self._metrics.decision(name, seconds)
         headers = [(b"content-length", str(len(reply.body)).encode()), *reply.headers]
         if reply.body:
             headers.append((b"content-type", reply.media))

@@ -53,7 +53,7 @@ class Metrics:
             self._requests.labels(method, route, str(status)).inc()
             self._seconds.labels(method, route).observe(seconds)
 
-    def decided(self, bandit: str, seconds: float) -> None:
+    def decision(self, bandit: str, seconds: float) -> None:
         if bandit not in self._latencies and len(self._latencies) == BANDITS:
             del self._latencies[next(iter(self._latencies))]
         self._latencies.setdefault(bandit, deque(maxlen=1000)).append(seconds)
