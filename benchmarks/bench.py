@@ -31,9 +31,9 @@ import numpy as np
 
 import ensemble_sampling as es
 from ensemble_sampling import files
+from ensemble_sampling.experiments.paper import figure2, figure3
 from ensemble_sampling.fast.threefry import quick
-from ensemble_sampling.paper import figure2, figure3
-from ensemble_sampling.simulation import execution
+from ensemble_sampling.simulation import programs
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bandit_speed import mabwiser, ours, vowpal_wabbit
@@ -206,7 +206,7 @@ class Item(NamedTuple):
 
     def compile(self) -> None:
         """By a single call of as many realizations as one of `run` has."""
-        size = execution.chunk_size(self.agent, self.world, self.periods, self.realizations)
+        size = programs.chunk_size(self.agent, self.world, self.periods, self.realizations)
         es.simulate(self.agent, self.world, self.periods, size, seed=1, chunk=size, progress=False)
 
     def calls(self) -> list[Callable[[], Any]]:
@@ -436,10 +436,9 @@ def grown(members: int = 30, arms: int = 100, dim: int = 32, periods: int = 500)
 
 def held(item: Item) -> int:
     """Bytes that a call of as many realizations holds at a time."""
-    stack = execution.Stack.of([(item.agent, item.world)])
+    stack = programs.Stack.of([(item.agent, item.world)])
     mode = (item.periods, False, False, None, False)
-    cipher = jax.random.key_impl(quick(jax.random.key(0), item.agent, item.world))
-    program, *_ = execution._program(stack.outline, stack.differs, LANES, mode, cipher)
+    program, *_ = programs._program(stack.outline, stack.differs, LANES, mode)
     about = program.memory_analysis()
     sizes = (about.temp_size_in_bytes, about.argument_size_in_bytes, about.output_size_in_bytes)
     return sum(sizes)

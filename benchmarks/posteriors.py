@@ -29,10 +29,10 @@ import numpy as np
 import optax
 
 import ensemble_sampling as es
+from ensemble_sampling.experiments.paper import figure3
 from ensemble_sampling.files import read_json, write_json
-from ensemble_sampling.paper import figure3
 from ensemble_sampling.simulation import mean_and_error
-from ensemble_sampling.simulation.styles import FONT, plain, style
+from ensemble_sampling.simulation.plot import FONT, plain, style
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "posteriors.json"
 SEARCH_SEED, TEST_SEED, LANES = 1, 0, 250

@@ -22,7 +22,7 @@ import optax
 
 import ensemble_sampling as es
 from ensemble_sampling.files import read_json, write_json
-from ensemble_sampling.simulation.execution import _program, chunk_size
+from ensemble_sampling.simulation.programs import _program, chunk_size
 from ensemble_sampling.simulation.sweep import chunk_of
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "sweep_speed.json"

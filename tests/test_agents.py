@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
-from ensemble_sampling import paper
 from ensemble_sampling.agents import epsilon_greedy, thompson
 from ensemble_sampling.agents.greedy import greedy, shares
 from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe, labels
 from ensemble_sampling.core import fact
+from ensemble_sampling.experiments import paper
 
 choose = jax.jit(jax.vmap(greedy, in_axes=(0, None, None)))
 

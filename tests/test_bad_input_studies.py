@@ -21,10 +21,10 @@ import ensemble_sampling as es
 from ensemble_sampling import diagnostics, theory
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import report
-from ensemble_sampling.experiments.running import compute
-from ensemble_sampling.experiments.running import select as select_of
-from ensemble_sampling.paper import STUDY
-from ensemble_sampling.simulation import execution
+from ensemble_sampling.experiments.paper import STUDY
+from ensemble_sampling.experiments.run import compute
+from ensemble_sampling.experiments.run import select as select_of
+from ensemble_sampling.simulation import programs
 
 NAN, INF = float("nan"), float("inf")
 reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)
@@ -261,7 +261,7 @@ def test_it_is_refused_in_words_before_anything_is_run_or_written(
     call, error, words, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execution, "_program", None)
+    monkeypatch.setattr(programs, "_program", None)
     with pytest.raises(error, match=words):
         call()
     assert list(tmp_path.iterdir()) == []
@@ -336,7 +336,7 @@ COMMANDS = [
 @pytest.mark.parametrize(("arguments", "words"), named(COMMANDS))
 def test_a_command_says_what_was_wrong_in_a_sentence(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execution, "_program", None)
+    monkeypatch.setattr(programs, "_program", None)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "1a.json").write_text("{")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
-from ensemble_sampling.experiments import curves
+from ensemble_sampling.experiments import regret
 
 runner = CliRunner()
 
@@ -39,7 +39,7 @@ def test_no_report_saves_results_alone_and_report_adds_the_rest(toy, tmp_path, m
     done = runner.invoke(app, ["reproduce", "1a", "--no-report", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert [path.name for path in tmp_path.iterdir()] == ["1a.json"]
-    monkeypatch.setattr(curves, "simulate", None)
+    monkeypatch.setattr(regret, "simulate", None)
     done = runner.invoke(app, ["report", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert done.stdout.strip() == str(tmp_path / "report.html")

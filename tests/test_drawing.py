@@ -7,7 +7,8 @@ import pytest
 from toy_panels import CURVES
 
 import ensemble_sampling as es
-from ensemble_sampling.experiments import Figure, Study, report, running
+from ensemble_sampling.experiments import Figure, Study, report
+from ensemble_sampling.experiments import run as running
 
 LATER = replace(CURVES, name="2a", title="Later")
 STUDY = Study("Two", [Figure(1, "one", "", (CURVES,)), Figure(2, "two", "", (LATER,))])

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import Paths, Study
-from ensemble_sampling.experiments.running import compute
+from ensemble_sampling.experiments.run import compute
 from ensemble_sampling.simulation import cluster, transport
 
 WORLD = es.GaussianArms(arms=3)

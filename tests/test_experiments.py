@@ -15,10 +15,11 @@ import pytest
 import toy_panels
 
 import ensemble_sampling as es
-from ensemble_sampling import files, paper
-from ensemble_sampling.experiments import Experiment, Study, curves, paths, running, sizes
-from ensemble_sampling.paper import PANELS, STUDY
-from ensemble_sampling.simulation.execution import check_parts
+from ensemble_sampling import files
+from ensemble_sampling.experiments import Experiment, Study, ensembles, paper, regret
+from ensemble_sampling.experiments import run as running
+from ensemble_sampling.experiments.paper import PANELS, STUDY
+from ensemble_sampling.simulation.programs import check_parts
 
 # Section 5 of the paper: periods, realizations, and the curves of each panel.
 PAPER = {
@@ -130,7 +131,7 @@ def test_finished_panels_are_not_run_again_unless_forced(toy, tmp_path, monkeypa
     reproduce(["1a"], out=tmp_path, finished=lambda panel: finished.append(panel.name))
     before = numbers(tmp_path / "1a.json")
     with monkeypatch.context() as patch:
-        patch.setattr(curves, "simulate", forbidden)
+        patch.setattr(regret, "simulate", forbidden)
         reproduce(["1a"], out=tmp_path)
         with pytest.raises(AssertionError, match="nothing should"):
             reproduce(["1a"], out=tmp_path, force=True)
@@ -178,9 +179,10 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import toy_panels
-from ensemble_sampling.experiments import curves, running
+from ensemble_sampling.experiments import regret
+from ensemble_sampling.experiments import run as running
 toy_panels.install()
-simulate = curves.simulate
+simulate = regret.simulate
 
 def killing(agent, *args, progress, **kwargs):
     def report(done, total):
@@ -190,7 +192,7 @@ def killing(agent, *args, progress, **kwargs):
 
     return simulate(agent, *args, progress=report, **kwargs)
 
-curves.simulate = killing
+regret.simulate = killing
 running.compute(toy_panels.STUDY, ["1a"], "laptop", out={out!r})
 """
 
@@ -204,7 +206,7 @@ def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, mon
     saved = len(list((out / "unfinished" / "1a").glob("*.json")))
     assert saved in (1, 2), "two jobs run at a time, so the third began after one was saved"
 
-    ran, simulate = {}, curves.simulate
+    ran, simulate = {}, regret.simulate
 
     def counting(agent, *args, progress, **kwargs):
         done = []
@@ -212,7 +214,7 @@ def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, mon
         ran[agent.label] = done[0]
         return result
 
-    monkeypatch.setattr(curves, "simulate", counting)
+    monkeypatch.setattr(regret, "simulate", counting)
     reproduce(["1a"], out=out)
     assert len(ran) == 3 - saved, "what was saved before the kill is not run again"
     assert ran["2 models"] > 0, "nor are single chunks"
@@ -225,7 +227,7 @@ def test_after_kill_9_it_continues_and_gives_the_same_numbers(toy, tmp_path, mon
 
 
 def test_when_one_job_fails_the_others_stop_and_what_is_done_stays(toy, tmp_path, monkeypatch):
-    simulate = curves.simulate
+    simulate = regret.simulate
 
     def failing(agent, *args, **kwargs):
         if agent.label == "2 models":
@@ -233,7 +235,7 @@ def test_when_one_job_fails_the_others_stop_and_what_is_done_stays(toy, tmp_path
         return simulate(agent, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(curves, "simulate", failing)
+        patch.setattr(regret, "simulate", failing)
         with pytest.raises(OSError, match="disk is full"):
             reproduce(["1a"], out=tmp_path)
     assert not (tmp_path / "1a.json").exists()
@@ -333,7 +335,7 @@ def test_the_committed_results_are_complete_at_paper_scale(tmp_path, monkeypatch
     """Their records are older than the files the types live in now."""
     shutil.copytree(RESULTS, tmp_path / "results")
     for part in ("simulate", "smallest_ensemble", "trajectory"):
-        for module in (curves, sizes, paths):
+        for module in (regret, ensembles):
             monkeypatch.setattr(module, part, forbidden, raising=False)
     told = []
     reproduce(realizations="full", out=tmp_path / "results", say=told.append)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ensemble_sampling.paper import others
+from ensemble_sampling.experiments.paper import others
 
 RESULTS = Path(__file__).parents[1] / "results"
 PLAN = {"periods": 500, "realizations": 1000, "machine": "a GPU"}

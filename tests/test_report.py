@@ -17,18 +17,17 @@ from ensemble_sampling.experiments import (
     Gaps,
     Paths,
     Study,
-    beside,
     claims,
     figures,
     page,
     report,
-    tables,
 )
+from ensemble_sampling.experiments import published as beside
 from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdict
-from ensemble_sampling.paper import PANELS, STUDY, figure1, figure2
-from ensemble_sampling.paper.claims import CLAIMS
-from ensemble_sampling.simulation import execution, numbers
-from ensemble_sampling.simulation.styles import style
+from ensemble_sampling.experiments.paper import PANELS, STUDY, figure1, figure2
+from ensemble_sampling.experiments.paper.claims import CLAIMS
+from ensemble_sampling.simulation import numbers, programs
+from ensemble_sampling.simulation.plot import style
 from ensemble_sampling.study import sizing, theory
 
 REALIZATIONS = 50
@@ -318,7 +317,7 @@ def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeyp
     def forbidden(*args, **kwargs):
         raise AssertionError("the report ran something")
 
-    monkeypatch.setattr(execution, "_program", forbidden)
+    monkeypatch.setattr(programs, "_program", forbidden)
     monkeypatch.setattr(sizing, "smallest_ensemble", forbidden)
     save(claimed, tmp_path)
     assert report.build(STUDY, tmp_path) == tmp_path / "report.html"
@@ -414,7 +413,7 @@ def test_labels_are_shown_as_they_are_in_markdown_and_html(claimed, tmp_path):
     assert "<script" not in whole
     assert "<b>" not in whole
     assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in whole
-    assert tables.plain("one\ntwo") == "one two"
+    assert page.plain("one\ntwo") == "one two"
 
 
 def test_the_report_says_what_plus_minus_means(claimed):

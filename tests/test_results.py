@@ -8,8 +8,7 @@ import pytest
 import ensemble_sampling as es
 from ensemble_sampling.files import Damaged
 from ensemble_sampling.simulation import Moments
-from ensemble_sampling.simulation.plots import blocks
-from ensemble_sampling.simulation.styles import style
+from ensemble_sampling.simulation.plot import blocks, style
 
 WORLD = es.GaussianArms(3)
 VECTOR = es.Result("vector", np.ones((3, 4)), np.ones((3, 4)), 2, 0, 0.0)

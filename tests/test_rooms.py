@@ -22,7 +22,6 @@ ORDER = [
     ("study",),
     ("evaluation",),
     ("experiments",),
-    ("paper",),
     ("serve", "client"),
     ("cli",),
 ]

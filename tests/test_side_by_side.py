@@ -14,7 +14,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling import linalg
-from ensemble_sampling.simulation import execution
+from ensemble_sampling.simulation import programs
 
 SCRIPT = Path(__file__).with_name("every_kind.py")
 QUICKLY = "--xla_backend_optimization_level=0"  # to compile
@@ -133,12 +133,12 @@ class Noting:
 @pytest.mark.parametrize(("agent", "held"), [(Batch(), 3), (Own(), 0), (es.Uniform(), 0)])
 def test_only_programs_with_batches_of_lapack_take_turns(agent, held, monkeypatch):
     turn = Noting()
-    monkeypatch.setattr(execution, "_TURN", turn)
-    execution._program.cache_clear()
+    monkeypatch.setattr(programs, "_TURN", turn)
+    programs._program.cache_clear()
     try:
         es.simulate(agent, es.GaussianArms(2), 2, 6, chunk=2)
     finally:
-        execution._program.cache_clear()
+        programs._program.cache_clear()
     assert turn.held == held
 
 

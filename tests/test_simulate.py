@@ -23,7 +23,8 @@ import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import greedy
 from ensemble_sampling.simulation import Moments, engines, realization
 from ensemble_sampling.simulation.checkpoint import Checkpoint
-from ensemble_sampling.simulation.execution import _program, completed
+from ensemble_sampling.simulation.engines import completed
+from ensemble_sampling.simulation.programs import _program
 
 ARMS, DIM, PERIODS = 6, 3, 60
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulation import execution, mean_and_error
+from ensemble_sampling.simulation import mean_and_error, programs
 from ensemble_sampling.study import sizing
 from ensemble_sampling.study.sizing import (
     EXPLORE,
@@ -241,12 +241,12 @@ def test_exploring_one_size_tries_all_of_its_program(accelerator, monkeypatch):
     assert {*runs.results} == {"thompson", 5}
     runs.explore(256)
     assert {255, 256} <= {*runs.differences}
-    monkeypatch.setattr(runs, "_chunks", None)
+    monkeypatch.setattr(runs, "_task", None)
     assert runs.explore(16).realizations == 17  # known by now
 
 
 def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, tmp_path):
-    execution._program.cache_clear()
+    programs._program.cache_clear()
     told = []
 
     def search(arms, **options):
@@ -258,7 +258,7 @@ def test_problems_with_other_arms_share_two_programs(accelerator, monkeypatch, t
     for arms in (4, 7, 30):
         found = search(arms)
         assert found.low <= found.members <= found.high
-    assert execution._program.cache_info().misses == 2
+    assert programs._program.cache_info().misses == 2
     again = search(30, progress=lambda done, total: told.append((done, total)))
     assert all(done == total for done, total in told)  # nothing is simulated a second time
     assert (again.members, again.evaluated) == (found.members, found.evaluated)

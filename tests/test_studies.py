@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling import code, files
 from ensemble_sampling.cli import app
-from ensemble_sampling.experiments import curves, own
+from ensemble_sampling.experiments import regret, study
 
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "own-study.md"
 runner = CliRunner()
@@ -89,7 +89,7 @@ def test_a_second_run_computes_nothing_and_a_report_alone_takes_an_edited_claim(
     Path("small.py").write_text(SMALL)
     first = run("small.py", "--scale", "laptop")
     assert "running small (4 realizations)" in first.stderr
-    monkeypatch.setattr(curves, "simulate", None)
+    monkeypatch.setattr(regret, "simulate", None)
     again = run("small.py", "--scale", "laptop")
     assert again.exit_code == 0, again.output
     assert again.stderr.startswith("nothing to run")
@@ -184,4 +184,4 @@ def _called(panel, name):
 
 def test_a_study_is_read_from_a_file():
     Path("small.py").write_text(SMALL)
-    assert own.from_file("small.py").title == "Small"
+    assert study.from_file("small.py").title == "Small"

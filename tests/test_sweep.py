@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.simulation.execution import _program
+from ensemble_sampling.simulation.programs import _program
 from ensemble_sampling.simulation.selection import least
 from ensemble_sampling.simulation.sweep import points_of
 

@@ -9,7 +9,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.fast.threefry import PLAIN, begun, quick
-from ensemble_sampling.simulation import execution
+from ensemble_sampling.simulation import programs
 
 WORLD = es.GaussianArms(3)
 KEYS = [jax.random.key(seed) for seed in (0, 7, 2**32 - 1)]
@@ -119,12 +119,12 @@ def test_a_simulation_does_not_change(monkeypatch):
     agent = es.EnsembleSampling(es.IndependentArms(5, noise_std=1.0), 4)
     run = lambda: es.simulate(agent, es.GaussianArms(5), 20, 6, seed=3, keep=True).regret  # noqa: E731
     written_out = run()
-    monkeypatch.setattr(execution, "quick", lambda key, *_: key)
-    execution._program.cache_clear()
+    monkeypatch.setattr(programs, "quick", lambda key, *_: key)
+    programs._program.cache_clear()
     try:
         np.testing.assert_array_equal(run(), written_out)
     finally:
-        execution._program.cache_clear()
+        programs._program.cache_clear()
 
 
 def test_keys_whose_numbers_jax_draws_by_its_older_scheme_stay_what_they_are():

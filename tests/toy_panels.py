@@ -3,8 +3,7 @@
 from functools import partial
 
 import ensemble_sampling as es
-from ensemble_sampling import paper
-from ensemble_sampling.experiments import Experiment, Figure, Sizes, Study
+from ensemble_sampling.experiments import Experiment, Figure, Sizes, Study, paper
 
 LEARNER = es.IndependentArms(arms=3, noise_std=1.0)
 CURVES = Experiment(

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import ensemble_sampling as es
 from ensemble_sampling.files import write_json
-from ensemble_sampling.simulation.styles import FONT, style
+from ensemble_sampling.simulation.plot import FONT, style
 
 HERE = Path(__file__).parent
 SAVED = HERE.parents[1] / "results" / "benchmarks" / "small_ensembles.json"

@@ -19,9 +19,9 @@ from .evaluation.replay import replay
 from .evaluation.world import Logged
 from .experiments import claims
 from .experiments.claims import Claim
-from .experiments.curves import Experiment
-from .experiments.declare import Figure
-from .experiments.running import run
+from .experiments.panels import Figure
+from .experiments.regret import Experiment
+from .experiments.run import run
 from .experiments.study import Study
 from .inputs.hashing import Hasher
 from .learners.arms import IndependentArms

@@ -118,8 +118,8 @@ def reproduce(
     from .compilation import wake
 
     wake()
-    from .experiments import running
-    from .paper import STUDY
+    from .experiments import run as running
+    from .experiments.paper import STUDY
 
     count: Any = _SCALES[scale] if realizations is None else realizations
     go = running.run if report else running.compute
@@ -154,15 +154,16 @@ def run(
     address: Address = None,
 ) -> None:
     """Run a study of your own: results, figures and a report with claims."""
-    from .experiments import own, running
+    from .experiments import run as running
+    from .experiments.study import from_file, named
 
     began = time.perf_counter()
     folder = Path(f"{file.stem}-results") if out is None else out
     count: Any = scale.value if realizations is None else realizations
     with _errors():
-        study = own.from_file(file)
+        study = from_file(file)
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
-        with own.named(file):
+        with named(file):
             page = running.run(study, panels or (), count, seed, folder, **asked)
     typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
@@ -176,12 +177,12 @@ def report(
     ] = None,
 ) -> None:
     """Rebuild figures and report from saved results, without running anything."""
-    from .experiments import own
     from .experiments import report as reporting
-    from .paper import STUDY
+    from .experiments.paper import STUDY
+    from .experiments.study import from_file
 
     with _errors():
-        given = STUDY if study is None else own.from_file(study)
+        given = STUDY if study is None else from_file(study)
         typer.echo(str(reporting.build(given, folder, _warn)))
 
 

@@ -14,8 +14,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from .checks import known
 from .code import code_of
 from .core import fact
 
@@ -165,7 +165,7 @@ def arguments(part: Any, maker: Any = None) -> dict[str, Any]:
     if hasattr(part, "draw_actions") and part.actions is None:
         found["actions"] = part.draw_actions
     root: Any = getattr(part, "prior_root", None)
-    if known(root) and np.ndim(root) == 2:
+    if np.ndim(root) == 2 and not isinstance(root, Tracer):
         root = np.asarray(root)
         even = np.array_equal(root, root[0, 0] * np.eye(len(root)))
         found["prior_std"] = root[0, 0] if even else None
@@ -205,9 +205,9 @@ def short(self: Any, maker: Any = None) -> str:
 
 def as_text(value: Any) -> str:
     """One setting in a few letters."""
-    if not known(value):
-        return "traced"
     if isinstance(value, np.generic | np.ndarray | jax.Array):
+        if isinstance(value, Tracer):
+            return "traced"
         array = np.asarray(value)
         if array.ndim and (array.size == 0 or (array != array.flat[0]).any()):
             return str(array.tolist()) if array.size <= 16 else f"array{array.shape}"
@@ -265,5 +265,7 @@ def settings(part: Any, path: str = "") -> dict[str, str]:
         return {path: as_text(part)}
     found = {path: f"{type(part).__name__}()"}
     for name, given in arguments(part).items():
-        found |= settings(given, f"{path}.{name}" if path else name)
+        inside = f"{path}.{name}" if path else name
+        is_part = dataclasses.is_dataclass(given)
+        found |= settings(given, inside) if is_part else {inside: as_text(given)}
     return found

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..intervals import Estimate
-from ..simulation.styles import FONT, plain, style
+from ..simulation.plot import FONT, plain, style
 
 if TYPE_CHECKING:
     from .results import Comparison

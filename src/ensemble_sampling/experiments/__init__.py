@@ -1,11 +1,9 @@
 """Experiments as values: what is declared is run, drawn, tabulated and reported by one code."""
 
 from .claims import Claim, Finding, Interval, Unavailable, Verdict
-from .curves import Experiment
-from .declare import Figure, Panel, Window
-from .gaps import Gaps
-from .paths import Paths
-from .sizes import Sizes
+from .ensembles import Paths, Sizes
+from .panels import Figure, Panel, Window
+from .regret import Experiment, Gaps
 from .study import Study
 
 __all__ = [

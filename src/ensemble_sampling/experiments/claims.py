@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from .curves import Experiment
-from .declare import Results
-from .sizes import Sizes
+from .ensembles import Sizes
+from .panels import Results
+from .regret import Experiment
 
 CONFIDENCE = 0.95
 

@@ -10,9 +10,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from ..simulation.styles import FONT
-from ..simulation.styles import plain as shown
-from .declare import Figure, Results
+from ..simulation.plot import FONT
+from ..simulation.plot import plain as shown
+from .panels import Figure, Results
 
 WIDTH, HEIGHT, DPI = 4.5, 3.5, 160
 

@@ -1,8 +1,8 @@
-"""A report in Markdown as one page of HTML: for desks and phones, light and dark."""
+"""A report in Markdown, and as one page of HTML: for desks and phones, light and dark."""
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape, unescape
 from pathlib import Path
 
@@ -43,6 +43,22 @@ code { font-size: 0.9em; overflow-wrap: anywhere; }
 
 CARDS = "verdict"
 """Tables with this column become a card for each row where the screen is narrow."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells are Markdown; put `plain` around what came from outside."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """A label as it is, in Markdown and in the page made from it: no markup, no end of a cell."""
+    return re.sub(r"([\\`*_\[\]<>|&~#])", r"\\\1", " ".join(text.split()))
+
+
+def with_error(mean: float, error: float, digits: int = 3) -> str:
+    """A mean and its standard error."""
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
 def html(text: str, folder: Path, panels: Mapping[str, Sequence[tuple[str, bytes]]] = {}) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 
 from ..files import Damaged, read_json
 from .claims import Claim, Unavailable
-from .declare import Figure, Results
-from .page import html
+from .page import html, plain, table
+from .panels import Figure, Results
 from .study import Study
-from .tables import plain, table
 
 CURVES = (
     "Curves are drawn as averages over a hundredth of the periods each, with 95% confidence bands; "

@@ -1,12 +1,15 @@
 """A study: figures made of panels, and what is claimed of their results."""
 
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..code import load
 from .claims import Claim
-from .declare import Figure, Panel
+from .panels import Figure, Panel
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -73,3 +76,28 @@ def _as_figure(number: int, given: Figure | Panel) -> Figure:
     if not all(hasattr(given, part) for part in ("name", "title", "jobs", "draw", "tables")):
         raise TypeError(f"a study is made of es.Experiment and other panels, got {given!r}")
     return Figure(number, given.title, "", (given,))
+
+
+EXPECTED = "STUDY = es.Study(title, [es.Experiment(...)], claims=[...])"
+
+
+def from_file(path: str | os.PathLike[str]) -> Study:
+    """What a Python file calls STUDY."""
+    names = vars(load(path))
+    if "STUDY" not in names:
+        parts = [n for n, v in names.items() if hasattr(v, "jobs") or isinstance(v, Figure)]
+        has = f"; it has {', '.join(parts)}, which belong into it" if parts else ""
+        raise ValueError(f"{path} must define {EXPECTED}{has}")
+    study = names["STUDY"]
+    if not isinstance(study, Study):
+        raise ValueError(f"{path} must define {EXPECTED}; it says STUDY = {study!r}")
+    return study
+
+
+@contextmanager
+def named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What does not fit in a study is said with the name of its file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

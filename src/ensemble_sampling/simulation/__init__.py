@@ -1,12 +1,13 @@
-"""Simulated worlds: the loop over periods, its execution, checkpoints, progress and results."""
+"""Simulated worlds: the loop over periods, its programs, chunks, engines, checkpoints, results."""
 
-from .execution import chunk_size, footprint, memory
+from .checkpoint import load_result
+from .chunks import Moments
 from .loop import Event, Measure, realization
-from .plots import plot
+from .plot import plot
+from .programs import chunk_size, footprint, memory
 from .progress import Progress
-from .results import Moments, Result, mean_and_error, numbers
+from .results import Result, mean_and_error, numbers
 from .run import simulate
-from .stored import load_result
 from .sweep import sweep
 from .table import Best, Sweep
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from .. import __version__, checks
 from ..compilation import processor
+from .chunks import Part, Work
 from .engines import Chunk
-from .work import Part, Work
 
 _CONNECTING = Lock()
 _CONFIGURED = (  # what of JAX's configuration decides numbers; workers take it over

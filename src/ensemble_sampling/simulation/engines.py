@@ -1,15 +1,18 @@
 """Where chunks of realizations run: on this machine, or wherever an engine takes them."""
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import islice
+from threading import Event
+from typing import Any, Protocol, TypeVar
 
 import jax
 
-from .execution import completed, threads_at_a_time
-from .work import Part, Work
+from .chunks import Part, Work
+from .programs import threads_at_a_time
 
 Chunk = tuple[int, int]
 """Which work, and the number of the chunk in it."""
@@ -51,11 +54,7 @@ class Local:
         self, works: Sequence[Work], chunks: Sequence[Chunk]
     ) -> Generator[tuple[Chunk, Part], None, None]:
         ready = {at: works[at].ready() for at in dict.fromkeys(at for at, _ in chunks)}
-
-        def work(chunk: Chunk) -> Part:
-            at, number = chunk
-            return ready[at](number)
-
+        work = lambda chunk: ready[chunk[0]](chunk[1])  # noqa: E731
         with closing(completed(work, chunks, threads_at_a_time())) as finished:
             yield from finished
 
@@ -66,3 +65,29 @@ def as_engine(engine: Any) -> Engine:
     if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
         raise TypeError(f"engine must be es.Local(), es.Ray() or one of your own, got {engine!r}")
     return engine
+
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def completed(
+    work: Callable[[Item], Found], items: Iterable[Item], threads: int, stop: Event | None = None
+) -> Generator[tuple[Item, Found]]:
+    """Each item with what `work` made of it, as they come; leave it by `contextlib.closing`.
+
+    Only one more than there are threads is begun ahead of the caller, so that little is left to
+    wait for once it is interrupted. Pieces on their way end by themselves; those that can end
+    early look at `stop`.
+    """
+    pool, waiting = ThreadPoolExecutor(threads), iter(items)
+    try:
+        running = {pool.submit(work, item): item for item in islice(waiting, threads + 1)}
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+                running |= {pool.submit(work, item): item for item in islice(waiting, 1)}
+    finally:
+        if stop is not None:
+            stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from .styles import FONT
+from .plot import FONT
 
 
 class Picture(Figure):

@@ -13,10 +13,6 @@ Track = Callable[[str, float], AbstractContextManager[Progress]]
 """(label, effort) -> progress of one of several pieces of work, with its share of the whole."""
 
 
-def silent(done: int, total: int) -> None:
-    """Progress that nobody looks at."""
-
-
 @contextmanager
 def reported(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
     """The caller's own function, or a bar."""
@@ -43,7 +39,7 @@ def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
     console = Console(stderr=True)
     seen = console.is_terminal or console.is_jupyter
     if progress is False or (progress is None and not seen):
-        yield lambda label, effort: nullcontext(silent)
+        yield lambda label, effort: nullcontext(lambda done, total: None)
         return
     if console.is_jupyter and find_spec("ipywidgets") is None:  # without it rich shows nothing
         yield _in_notebook()

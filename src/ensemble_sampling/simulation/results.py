@@ -1,9 +1,8 @@
-"""What a simulation found: regret per period over realizations, and how its parts merge."""
+"""What a simulation found: regret per period over realizations, in numbers and in words."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,7 +100,7 @@ class Result:
 
     def plot(self, **options: Any) -> Any:
         """A figure of the regret per period with its 95% band; options are those of `es.plot`."""
-        from .plots import plot
+        from .plot import plot
 
         return plot([self], **options)
 
@@ -122,7 +121,7 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write all of it to one file, which `es.load_result` reads; returns the path."""
-        from .stored import save_result
+        from .checkpoint import save_result
 
         return save_result(self, path)
 
@@ -179,52 +178,6 @@ def as_frame(columns: dict[str, Any]) -> Any:
     except ImportError:
         return columns
     return DataFrame(columns)
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Count, mean and sum of squared deviations per period; merging is exact in any order."""
-
-    count: int
-    mean: np.ndarray
-    m2: np.ndarray
-
-    @classmethod
-    def of(cls, regret: np.ndarray, summed: bool = False) -> "Moments":
-        """Of the regret (realizations, periods), or of its sums from the first period on."""
-        mean = regret.mean(axis=0, dtype=np.float64)
-        mean = np.cumsum(mean, axis=0) if summed else mean
-        m2 = np.zeros((1, *mean.shape))
-        # So few rows at a time stay in cache; so many that other threads are not waited for often.
-        for i in range(0, len(regret), 256):
-            rows = regret[i : i + 256]
-            rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
-            squares = rows - mean
-            np.square(squares, out=squares)
-            whole = len(squares) // 16 * 16
-            sums = squares[:whole].reshape(-1, 16, *mean.shape).sum(axis=1)
-            rest = squares[whole:].sum(axis=0, keepdims=True)
-            m2 = np.concatenate([m2, sums, rest]).sum(axis=0, keepdims=True)
-        return cls(len(regret), mean, m2[0])
-
-    def merge(self, other: "Moments") -> "Moments":
-        count = self.count + other.count
-        delta = other.mean - self.mean
-        mean = self.mean + delta * (other.count / count)
-        m2 = self.m2 + other.m2 + delta**2 * (self.count * other.count / count)
-        return Moments(count, mean, m2)
-
-    @staticmethod
-    def merged(parts: Sequence["Moments"]) -> "Moments":
-        """All of them, in the order given: the same parts give the same bits."""
-        return reduce(lambda one, other: one.merge(other), parts)
-
-    @property
-    def stderr(self) -> np.ndarray:
-        """Standard error of the mean; unknown (NaN) from a single realization."""
-        if self.count < 2:
-            return np.full_like(self.mean, np.nan)
-        return np.sqrt(self.m2 / (self.count - 1) / self.count)
 
 
 def numbers(values: Any) -> Any:

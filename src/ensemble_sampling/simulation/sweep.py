@@ -13,13 +13,14 @@ import numpy as np
 from .. import checks
 from ..agents.thompson import as_agent
 from ..config import told_apart
-from ..core import Agent, Environment, fact
+from ..core import fact
 from .checkpoint import as_folder
+from .chunks import Found, Task
 from .engines import Engine, as_engine
-from .execution import Outline, Point, Stack, check_parts, chunk_size, outline
+from .programs import Outline, Point, Stack, check_parts, chunk_size, outline
 from .progress import Progress, reported
-from .results import Result, Window, checked_window, last_tenth
-from .run import Chunks, Found, check_run, run_all, settings_of
+from .results import Window, checked_window, last_tenth
+from .run import check_run, result_of, run_all
 from .table import Sweep, said, words
 
 LARGEST = 2**31
@@ -83,29 +84,28 @@ def sweep(
     groups = _grouped(points)
     folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
     size = None if chunk is None else checks.count("chunk", chunk)
-    all_chunks = [
-        _chunks([points[at] for at in group], run, size, folder and folder / f"group-{number}")
+    tasks = [
+        _task([points[at] for at in group], run, size, folder and folder / f"group-{number}")
         for number, group in enumerate(groups)
     ]
     with reported(progress, f"{len(points)} points") as report:
-        parts = run_all(all_chunks, report, engine)
+        by_group = run_all(tasks, report, engine)
     found: dict[int, Found] = {}
-    for group, chunks, done in zip(groups, all_chunks, parts, strict=True):
-        found |= dict(zip(group, chunks.found(done), strict=True))
+    for group, found_of in zip(groups, by_group, strict=True):
+        found |= dict(zip(group, found_of, strict=True))
     seconds = time.perf_counter() - began
-    labels = _labels(each, points)
     results = [
-        _result(found[at], label, point, run, seconds / len(points))
-        for at, (label, point) in enumerate(zip(labels, points, strict=True))
+        result_of(found[at], label, *point, run, seconds / len(points))
+        for at, (label, point) in enumerate(zip(_labels(each, points), points, strict=True))
     ]
-    kept = None if windows is None else np.stack([_kept(found[at]) for at in range(len(points))])
+    kept: Any = [found[at].regret for at in range(len(points))]
     return Sweep(
         settings=tuple(each),
         results=tuple(results),
         seconds=seconds,
         programs=len(groups),
         windows=run["windows"],
-        averages=kept,
+        averages=None if windows is None else np.stack(kept),
     )
 
 
@@ -229,13 +229,13 @@ def chunk_of(points: Sequence[Point], periods: int, realizations: int) -> int:
     return chunk_size(*points[0], periods, lanes, own)
 
 
-def _chunks(
+def _task(
     points: Sequence[Point], run: dict[str, Any], size: int | None, folder: Path | None
-) -> Chunks:
+) -> Task:
     if size is None:
         size = chunk_of(points, run["periods"], run["realizations"])
     size = min(size, len(points) * run["realizations"])
-    return Chunks.of(points, {**run, "points": [list(point) for point in points]}, size, folder)
+    return Task.of(points, {**run, "points": [list(point) for point in points]}, size, folder)
 
 
 def _labels(each: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> list[str]:
@@ -246,24 +246,3 @@ def _labels(each: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> list[
         return told_apart([fact(agent, "label") for agent, _ in points], [{} for _ in points])
     labels = [", ".join(f"{name} {text[name]}" for name in varied) for text in texts]
     return told_apart(labels, [{} for _ in labels])
-
-
-def _result(
-    found: Found, label: str, point: tuple[Agent, Environment], run: dict[str, Any], seconds: float
-) -> Result:
-    return Result(
-        label=label,
-        mean=found.moments.mean,
-        stderr=found.moments.stderr,
-        realizations=run["realizations"],
-        diverged=found.diverged,
-        seconds=seconds,
-        regret=found.regret if run["windows"] is None else None,
-        cumulative_stderr=found.sums.stderr,
-        settings=settings_of(*point, run),
-    )
-
-
-def _kept(found: Found) -> np.ndarray:
-    assert found.regret is not None
-    return found.regret

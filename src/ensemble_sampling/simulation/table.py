@@ -204,7 +204,7 @@ class Sweep:
         Where other settings vary as well, every combination of them is a curve. Without `x`, regret
         over time is drawn, a curve for every point; further options are those of `es.plot`.
         """
-        from .plots import plot, plot_against
+        from .plot import plot, plot_against
 
         if x is None:
             if color is not None:

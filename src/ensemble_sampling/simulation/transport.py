@@ -20,7 +20,7 @@ import numpy as np
 from ray import cloudpickle
 
 from ..code import is_own_module
-from .work import Work
+from .chunks import Work
 
 _ONE_AT_A_TIME = threading.Lock()
 _MADE = {"__dataclass_fields__", "__dataclass_params__", "__match_args__"}

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..simulation.styles import FONT, plain, style
+from ..simulation.plot import FONT, plain, style
 from .sizing import CONFIDENT
 
 

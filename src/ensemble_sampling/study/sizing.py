@@ -23,10 +23,11 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 from ..simulation.checkpoint import as_folder
+from ..simulation.chunks import Task
 from ..simulation.engines import Engine, Local, as_engine
-from ..simulation.execution import check_parts
+from ..simulation.programs import check_parts
 from ..simulation.progress import reported
-from ..simulation.run import Chunks, run_all
+from ..simulation.run import run_all
 from ..worlds.arms import GaussianArms
 
 CONFIDENT = 1.96
@@ -316,7 +317,7 @@ class Runs:
         if not self.at_once or not isinstance(as_engine(self.engine), Local):
             return None
         first = [members for members in ROUGHLY if _padded(members) == _padded(ROUGHLY[0])]
-        work = self._chunks(first, self.realizations, None).work
+        work = self._task(first, self.realizations, None).work
         pool = ThreadPoolExecutor(1)
         try:
             return pool.submit(work.ready)
@@ -338,14 +339,14 @@ class Runs:
         if self.compiling is not None:
             self.compiling.result()  # or it would be compiled twice
         name = f"{sizes[0]}-to-{sizes[-1]}-{realizations}"
-        chunks = self._chunks(sizes, realizations, self.folder and self.folder / name)
+        task = self._task(sizes, realizations, self.folder and self.folder / name)
         with reported(self.progress, f"{sizes[0]} to {sizes[-1]} models") as report:
-            (parts,) = run_all([chunks], report, as_engine(self.engine))
-        for members, found in zip(sizes, chunks.found(parts), strict=True):
+            (all_found,) = run_all([task], report, as_engine(self.engine))
+        for members, found in zip(sizes, all_found, strict=True):
             assert found.regret is not None
             self.differences[members] = found.regret[:, 0] - self.thompson[: len(found.regret)]
 
-    def _chunks(self, sizes: Sequence[int], realizations: int, folder: Path | None) -> Chunks:
+    def _task(self, sizes: Sequence[int], realizations: int, folder: Path | None) -> Task:
         points = [(_part(self.learner, members), self.environment) for members in sizes]
         chunk = chunk_size(*points[0], self.periods, self.realizations)
         if realizations < self.realizations:
@@ -362,7 +363,7 @@ class Runs:
             "keep": True,
             "last": True,
         }
-        return Chunks.of(points, run, chunk, folder)
+        return Task.of(points, run, chunk, folder)
 
     def evaluate(self, members: int, realizations: int) -> Evaluation:
         have = self.differences.get(members)

@@ -2,18 +2,18 @@
 
 from functools import partial
 
-from ..agents.thompson import ThompsonSampling
-from ..experiments.declare import Figure
-from ..experiments.gaps import Gaps
-from ..experiments.paths import Paths
-from ..learners.arms import IndependentArms
-from ..learners.linear import Linear
-from ..posteriors.ensemble import Ensemble
-from ..posteriors.exact import Exact
-from ..study.sizing import FirstMembers
-from ..study.theory import added_loss
-from ..worlds.arms import GaussianArms
-from ..worlds.linear import LinearBandit
+from ...agents.thompson import ThompsonSampling
+from ...learners.arms import IndependentArms
+from ...learners.linear import Linear
+from ...posteriors.ensemble import Ensemble
+from ...posteriors.exact import Exact
+from ...study.sizing import FirstMembers
+from ...study.theory import added_loss
+from ...worlds.arms import GaussianArms
+from ...worlds.linear import LinearBandit
+from ..ensembles import Paths
+from ..panels import Figure
+from ..regret import Gaps
 
 DIVERGENCE = Paths(
     name="4a",

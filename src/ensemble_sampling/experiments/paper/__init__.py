@@ -1,4 +1,9 @@
-"""What the report says of the paper before its figures and after them."""
+"""The paper's figures as data, one module each, `beyond` of ours, and the claims about them."""
+
+from ..panels import Panel
+from ..study import Study
+from . import beyond, figure1, figure2, figure3, others
+from .claims import CLAIMS
 
 ABOUT = """\
 Lu and Van Roy, *Ensemble Sampling*, 2017 ([arXiv:1705.07347](https://arxiv.org/abs/1705.07347)).
@@ -25,3 +30,16 @@ DEVIATIONS = """\
 - **Minibatches are shared by the members of an ensemble.** Each member has its own prior draw and
   its own noise on the targets; the rows that a step looks at are the same for all.
 """
+
+STUDY = Study(
+    "Ensemble sampling: the paper's experiments",
+    (figure1.FIGURE, figure2.FIGURE, figure3.FIGURE, beyond.FIGURE),
+    CLAIMS,
+    about=ABOUT,
+    notes=DEVIATIONS,
+    more=lambda folder: others.section(others.load(folder), folder),
+)
+
+PANELS: dict[str, Panel] = STUDY.panels
+
+__all__ = ["PANELS", "STUDY"]

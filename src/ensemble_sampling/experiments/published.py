@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .declare import Data, Window
-from .tables import plain, table, with_error
+from .page import plain, table, with_error
+from .panels import Data, Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

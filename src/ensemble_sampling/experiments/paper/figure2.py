@@ -2,13 +2,13 @@
 
 import optax
 
-from ..agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
-from ..agents.thompson import EnsembleSampling
-from ..experiments.curves import Experiment
-from ..experiments.declare import Figure
-from ..learners.network import Network
-from ..networks import GaussianMLP
-from ..worlds.network import NeuronBandit
+from ...agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
+from ...agents.thompson import EnsembleSampling
+from ...learners.network import Network
+from ...networks import GaussianMLP
+from ...worlds.network import NeuronBandit
+from ..panels import Figure
+from ..regret import Experiment
 from .published import REALIZATIONS, published
 
 PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from ..agents.thompson import ThompsonSampling
-from ..experiments.curves import Experiment
-from ..experiments.declare import Figure, Window
-from ..experiments.sizes import Sizes
-from ..learners.arms import IndependentArms
-from ..posteriors.ensemble import Ensemble
-from ..posteriors.exact import Exact
-from ..study.sizing import FirstMembers
-from ..worlds.arms import GaussianArms
+from ...agents.thompson import ThompsonSampling
+from ...learners.arms import IndependentArms
+from ...posteriors.ensemble import Ensemble
+from ...posteriors.exact import Exact
+from ...study.sizing import FirstMembers
+from ...worlds.arms import GaussianArms
+from ..ensembles import Sizes
+from ..panels import Figure, Window
+from ..regret import Experiment
 
 WINDOWS: tuple[Window, ...] = ((0, 35), (140, 175), (280, 315), (420, 455), (665, 700))
 

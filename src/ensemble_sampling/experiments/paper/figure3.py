@@ -5,15 +5,15 @@ from collections.abc import Iterable
 
 import optax
 
-from ..agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
-from ..agents.thompson import EnsembleSampling, ThompsonSampling
-from ..core import Agent
-from ..experiments.curves import Experiment
-from ..experiments.declare import Figure
-from ..learners.network import Network
-from ..networks import GaussianMLP, published_gradient
-from ..posteriors.dropout import Dropout
-from ..worlds.network import NetworkBandit
+from ...agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
+from ...agents.thompson import EnsembleSampling, ThompsonSampling
+from ...core import Agent
+from ...learners.network import Network
+from ...networks import GaussianMLP, published_gradient
+from ...posteriors.dropout import Dropout
+from ...worlds.network import NetworkBandit
+from ..panels import Figure
+from ..regret import Experiment
 from .published import REALIZATIONS, published
 
 PERIODS, PRIOR_STD, NOISE_STD = 500, 1.0, 10.0

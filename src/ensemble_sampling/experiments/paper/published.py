@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ..experiments.beside import Published
+from ..published import Published
 
 REALIZATIONS = 1_000
 """Of Figures 2 and 3: "around 1,000", Section 5.2."""

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ..experiments.tables import plain, table
-from ..files import Damaged, read_json
+from ...files import Damaged, read_json
+from ..page import plain, table
 
 FILE = Path("benchmarks") / "posteriors.json"
 ALONE = ("decision, µs", "update, µs")

@@ -1,7 +1,6 @@
 """What a figure is made of, and what a kind of panel has to say: how it is run, drawn, tabulated.
 
-A kind is one module (`curves`, `gaps`, `sizes`, `paths`); `running`, `figures` and `report` know
-none of them.
+The kinds are in `regret` and `ensembles`; `run`, `figures` and `report` know none of them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

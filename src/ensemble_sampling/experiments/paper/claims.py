@@ -4,7 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..experiments.claims import (
+from ...posteriors.ensemble import Ensemble
+from ...study.sizing import FirstMembers
+from ..claims import (
     Claim,
     Interval,
     advantage,
@@ -14,10 +16,8 @@ from ..experiments.claims import (
     factor,
     improvement,
 )
-from ..experiments.curves import Experiment
-from ..experiments.declare import Results
-from ..posteriors.ensemble import Ensemble
-from ..study.sizing import FirstMembers
+from ..panels import Results
+from ..regret import Experiment
 from . import figure1, figure2, figure3
 
 

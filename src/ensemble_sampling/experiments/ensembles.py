@@ -1,4 +1,4 @@
-"""Panels of the smallest ensembles that come near enough to Thompson sampling."""
+"""Panels of ensembles beside the exact posterior: how many members it takes, how far they are."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,15 @@ import numpy as np
 
 from ..config import describe
 from ..core import ConjugateLearner, Environment
-from ..simulation import Progress
+from ..posteriors.ensemble import Ensemble
+from ..simulation import Progress, numbers
 from ..simulation.engines import Engine
-from ..simulation.styles import style
-from ..study.sizing import EXPLORE, padded_arms, smallest_ensemble
-from .declare import Data, Job
-from .tables import table
+from ..simulation.plot import plain as as_shown
+from ..simulation.plot import style
+from ..study.diagnostics import trajectory
+from ..study.sizing import CONFIDENT, EXPLORE, padded_arms, smallest_ensemble
+from .page import plain, table, with_error
+from .panels import Data, Job
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,6 +127,88 @@ class Sizes:
             "threshold",
         )
         return [table(head, rows)]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The distance between an ensemble's votes and the posterior, for several sizes."""
+
+    name: str
+    title: str
+    environment: Environment
+    learner: ConjugateLearner
+    members: tuple[int, ...]
+    periods: int
+    realizations: int
+    laptop: int
+    effort: float
+
+    entries: ClassVar[str] = "paths"
+    scale: ClassVar[str | None] = None
+
+    def header(self) -> dict[str, Any]:
+        return {"environment": describe(self.environment), "learner": describe(self.learner)}
+
+    def jobs(self, realizations: int, seed: int) -> list[Job]:
+        def job(members: int) -> Job:
+            return Job(
+                self.name,
+                f"{members} models",
+                {"members": members},
+                ("paths", self.name, members),
+                self.effort * realizations / len(self.members),
+                partial(self._run, members, realizations, seed),
+            )
+
+        return [job(members) for members in self.members]
+
+    def _run(
+        self,
+        members: int,
+        realizations: int,
+        seed: int,
+        checkpoint: Path,
+        progress: Progress,
+        engine: Engine,
+    ) -> dict[str, Any]:
+        path = trajectory(
+            Ensemble(self.learner, members),
+            self.environment,
+            self.periods,
+            realizations,
+            seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            engine=engine,
+        )
+        names = ("kl", "kl_stderr", "tv", "tv_stderr", "distinct")
+        found = {name: numbers(getattr(path, name)) for name in names}
+        return {"label": path.label, "after": path.periods.tolist(), **found}
+
+    def draw(self, ax: "Axes", data: Data) -> None:
+        for i, path in enumerate(data["paths"]):
+            colour, mark, line = style(i)
+            period, kl, error = (np.array(path[name]) for name in ("after", "kl", "kl_stderr"))
+            low, high = kl - CONFIDENT * error, kl + CONFIDENT * error
+            ax.fill_between(period + 1, low, high, color=colour, alpha=0.18, lw=0)
+            marks: Any = {"marker": mark, "ms": 4.5, "markevery": 3}
+            label = as_shown(path["label"])
+            ax.plot(period + 1, kl, color=colour, ls=line, lw=1.0, label=label, **marks)
+        ax.set(xlabel="period", ylabel="KL(votes ‖ posterior)", xscale="log", yscale="log")
+        ax.legend(frameon=False)
+
+    def tables(self, data: Data) -> list[str]:
+        after = data["paths"][0]["after"]
+        shown = [0, len(after) // 2, -1]
+        rows = [
+            [
+                plain(path["label"]),
+                *(with_error(path["kl"][i], path["kl_stderr"][i]) for i in shown),
+            ]
+            for path in data["paths"]
+        ]
+        heads = (f"after {after[i]} outcomes" for i in shown)
+        return [table((f"{self.name}: KL(votes ‖ posterior)", *heads), rows)]
 
 
 def _in_all(progress: Progress, expected: int) -> Progress:

@@ -1,14 +1,12 @@
-"""Where realizations run: chunks that fit in memory, compiled once, on all devices or cores."""
+"""Realizations as compiled programs: what one depends on, and how many realizations fit in it."""
 
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from itertools import islice
-from threading import Event, Lock
-from typing import Any, NamedTuple, TypeVar
+from threading import Lock
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,13 +49,13 @@ def fetched(found: Any) -> Any:
     return jax.tree.map(one, found)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def threads_at_a_time() -> int:
     """Calls at a time: a device runs one after the other, CPU cores side by side."""
-    return 1 if jax.default_backend() != "cpu" else max(1, _cores() // jax.local_device_count())
+    if jax.default_backend() != "cpu":
+        return 1
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, cores // jax.local_device_count())
 
 
 def check_parts(agent: Agent, environment: Environment) -> int:
@@ -91,11 +89,11 @@ class Outline(NamedTuple):
     shapes: tuple[tuple[tuple[int, ...], Any], ...]
     jax_settings: tuple[tuple[str, str], ...]
 
-    def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Any]:
-        """The shapes of the settings, and of a key."""
+    def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Key]:
+        """The shapes of the settings, and a key of the kind that the program draws by."""
         settings = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in self.shapes]
         users = jax.tree.unflatten(self.structure, settings)
-        return settings, jax.eval_shape(lambda: quick(jax.random.key(0), *users))
+        return settings, quick(jax.random.key(0), *users)
 
 
 def outline(agent: Agent, environment: Environment) -> Outline:
@@ -205,7 +203,7 @@ class Stack(NamedTuple):
     @classmethod
     def of(cls, points: Sequence[Point]) -> "Stack":
         columns = list(zip(*map(jax.tree.leaves, points), strict=True))
-        differs = tuple(any(_differ(column[0], leaf) for leaf in column) for column in columns)
+        differs = tuple(any(_differ(column[0], leaf) for leaf in column[1:]) for column in columns)
         both = list(zip(columns, differs, strict=True))
         shared = [as_array(column[0]) for column, differ in both if not differ]
         own = [
@@ -227,16 +225,18 @@ def _differ(one: Any, other: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _program(
-    outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...], cipher: Any
+    outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...]
 ) -> tuple[Any, AbstractContextManager[Any], NamedSharding, NamedSharding]:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free.
 
     differs: which of the settings every lane has its own of; the others they share.
-    cipher: of the key.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
+
+    leaves, key = outline.inputs()
+    cipher = jax.random.key_impl(key)
 
     def run(
         in_turn: bool, shared: list[Array], own: list[Array], words: Array, numbers: Array
@@ -257,12 +257,11 @@ def _program(
         with _TRACING:
             return jax.jit(partial(run, in_turn), **shardings).lower(shared, own, words, numbers)
 
-    leaves, _ = outline.inputs()
     both = list(zip(leaves, differs, strict=True))
     shared = [leaf for leaf, differ in both if not differ]
     own = [jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype) for leaf, d in both if d]
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
-    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=cipher)))
+    words = jax.eval_shape(jax.random.key_data, key)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
     options: dict[str, str | bool] = {"xla_gpu_deterministic_ops": True}
     chosen = options if jax.default_backend() == "gpu" else None
@@ -291,10 +290,9 @@ def compiled(
     """All realizations of the first point, then of the next, `size` at a time."""
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    stack, key = Stack.of(points), quick(jax.random.key(seed), *points[0])
-    cipher = jax.random.key_impl(key)
-    program, turn, whole, split = _program(stack.outline, stack.differs, lanes, mode, cipher)
-    shared, words = jax.device_put((stack.shared, jax.random.key_data(key)), whole)
+    stack, words = Stack.of(points), jax.random.key_data(jax.random.key(seed))
+    program, turn, whole, split = _program(stack.outline, stack.differs, lanes, mode)
+    shared, words = jax.device_put((stack.shared, words), whole)
 
     def run(first: int) -> Any:
         at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)
@@ -322,29 +320,3 @@ def eager(
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     return run
-
-
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-
-def completed(
-    work: Callable[[Item], Found], items: Iterable[Item], threads: int, stop: Event | None = None
-) -> Generator[tuple[Item, Found]]:
-    """Each item with what `work` made of it, as they come; leave it by `contextlib.closing`.
-
-    Only one more than there are threads is begun ahead of the caller, so that little is left to
-    wait for once it is interrupted. Pieces on their way end by themselves; those that can end
-    early look at `stop`.
-    """
-    pool, waiting = ThreadPoolExecutor(threads), iter(items)
-    try:
-        running = {pool.submit(work, item): item for item in islice(waiting, threads + 1)}
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
-                running |= {pool.submit(work, item): item for item in islice(waiting, 1)}
-    finally:
-        if stop is not None:
-            stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -22,11 +22,11 @@ from ..files import Damaged, read_json, write_json
 from ..simulation import Progress
 from ..simulation.checkpoint import as_folder
 from ..simulation.cluster import versions
-from ..simulation.engines import Engine, as_engine
-from ..simulation.execution import completed, tracing
+from ..simulation.engines import Engine, as_engine, completed
+from ..simulation.programs import tracing
 from ..simulation.progress import bars
 from . import report
-from .declare import Figure, Job, Panel
+from .panels import Figure, Job, Panel
 from .study import Study
 
 Say = Callable[[str], None]
