@@ -5,18 +5,15 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.simulation import mean_and_error, programs
-from ensemble_sampling.study import sizing
+from ensemble_sampling.study import nested, sizing
+from ensemble_sampling.study.nested import FirstArms, FirstMembers, padded_arms, padded_members
 from ensemble_sampling.study.sizing import (
     EXPLORE,
     Evaluation,
-    FirstArms,
-    FirstMembers,
     Runs,
     _explore,
     _Line,
     _locate,
-    _padded,
-    padded_arms,
     smallest_ensemble,
 )
 
@@ -181,7 +178,7 @@ def test_the_first_of_more_arms_are_as_many_arms_alone():
 @pytest.fixture
 def accelerator(monkeypatch):
     """As on a GPU: everything that can share a program does."""
-    monkeypatch.setattr(sizing, "accelerated", lambda: True)
+    monkeypatch.setattr(nested, "accelerated", lambda: True)
 
 
 def runs_of(arms, realizations=60, checkpoint=None, **options):
@@ -277,7 +274,7 @@ class LastIsBest(es.GaussianArms):
 def test_worlds_of_ones_own_keep_their_arms(accelerator):
     """Among more arms the last would be another, which is not on offer."""
     learner, world = es.IndependentArms(ARMS, 1.0), LastIsBest(ARMS)
-    assert sizing._among_others(learner, world) == (learner, world)
+    assert nested.nested_problem(learner, world) == (learner, world)
 
 
 @pytest.mark.parametrize("crossing", [100, 120, 128, 135])
@@ -293,13 +290,13 @@ def test_an_accelerator_measures_both_sides_of_the_crossing_by_one_program(accel
     members, low, high = _locate(runs, 0.03, 1024)  # pyright: ignore[reportArgumentType]
     assert low <= crossing <= high
     assert members == pytest.approx(crossing, abs=1)
-    assert _padded(pairs[0][0]) == _padded(pairs[0][1])
+    assert padded_members(pairs[0][0]) == padded_members(pairs[0][1])
 
 
 @pytest.mark.parametrize("members", [1, 32, 33, 48, 64, 65, 100, 1000])
 def test_a_cpu_compiles_for_sizes_that_waste_at_most_half(monkeypatch, members):
-    monkeypatch.setattr(sizing, "accelerated", lambda: False)
-    assert members <= _padded(members) < max(33, 1.5 * members)
+    monkeypatch.setattr(nested, "accelerated", lambda: False)
+    assert members <= padded_members(members) < max(33, 1.5 * members)
 
 
 def test_ten_arms_need_the_published_number_of_members(tmp_path):

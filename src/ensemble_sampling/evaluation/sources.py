@@ -148,11 +148,14 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
         width = row.table.shape[1]
         if features is None:
             names = row.names
-            features = _room((most, width) if shared else (most, arms, width), row.table.dtype)
+            features = _zeros((most, width) if shared else (most, arms, width), row.table.dtype)
         fixed = fixed and (row.names is names or row.names == names)
         called.append(row.names)
         wide = len(row.available)
-        features.put(count, row.table[0] if shared else row.table, wide)
+        if shared:
+            features[count] = row.table[0]
+        else:
+            features[count, :wide] = row.table
         index[count], reward[count], likely[count] = row.chosen, row.reward, row.propensity
         free[count, :wide] = row.available
         if row.propensities is None:
@@ -171,7 +174,7 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
         propensities=shares[:count] if told else None,
         available=None if free[:count].all() else free[:count],
         actions=list(names) if fixed and names is not None and len(names) == arms else None,
-        **{"context" if shared else "features": features.array(count)},
+        **{"context" if shared else "features": features[:count]},
     )
     if not fixed and all(each is not None for each in called):
         log.names = called
@@ -179,49 +182,12 @@ def _filled(rows: Iterable[_Row | str], size: tuple[int, int], where: str, share
     return log
 
 
-def _room(shape: tuple[int, ...], dtype: Any) -> Any:
-    return (_Disk if math.prod(shape) * dtype.itemsize > IN_MEMORY and len(shape) > 2 else _Memory)(
-        shape, dtype
-    )
-
-
-class _Memory:
-    def __init__(self, shape: tuple[int, ...], dtype: Any):
-        self._array = np.zeros(shape, dtype)
-
-    def put(self, at: int, table: np.ndarray, wide: int) -> None:
-        at_ = (at,) if table.ndim == 1 else (at, slice(wide))
-        self._array[at_] = table
-
-    def array(self, count: int) -> Any:
-        return self._array[:count]
-
-
-class _Disk:
-    """Rows (n, K, d) in a file without a name, read back a slice at a time."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any):
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self._file = tempfile.TemporaryFile(prefix="ensemble-sampling-")  # noqa: SIM115 (lives as long as this)
-        self._blank = np.zeros(shape[1:], dtype)
-
-    def put(self, at: int, table: np.ndarray, wide: int) -> None:
-        self._blank[:wide], self._blank[wide:] = table, 0
-        self._file.write(self._blank.tobytes())
-
-    def array(self, count: int) -> "_Disk":
-        self.shape = (count, *self.shape[1:])
-        self._file.flush()
-        return self
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        start, stop, _ = rows.indices(len(self))
-        self._file.seek(start * self._blank.nbytes)
-        found = self._file.read((stop - start) * self._blank.nbytes)
-        return np.frombuffer(found, self.dtype).reshape(stop - start, *self.shape[1:])
+def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """In memory or, where that would be too much, in a file without a name."""
+    if len(shape) > 2 and math.prod(shape) * dtype.itemsize > IN_MEMORY:
+        file = tempfile.TemporaryFile(prefix="ensemble-sampling-")  # noqa: SIM115 (the map keeps it)
+        return np.memmap(file, dtype, "w+", shape=shape)
+    return np.zeros(shape, dtype)
 
 
 def _from_columns(table: Any, columns: dict[str, Any]) -> Log:

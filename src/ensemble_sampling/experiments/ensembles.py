@@ -16,7 +16,8 @@ from ..simulation.engines import Engine
 from ..simulation.plot import plain as as_shown
 from ..simulation.plot import style
 from ..study.diagnostics import trajectory
-from ..study.sizing import CONFIDENT, EXPLORE, padded_arms, smallest_ensemble
+from ..study.nested import padded_arms
+from ..study.sizing import CONFIDENT, EXPLORE, smallest_ensemble
 from .page import plain, table, with_error
 from .panels import Data, Job
 

@@ -20,18 +20,10 @@ from .sizing import EnsembleSize, Runs, affordable, search, too_few
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Regret per period, with its standard error."""
-
-    label: str
-    mean: np.ndarray
-    stderr: np.ndarray
-
-
-@dataclass(frozen=True)
 class Plan:
     """The smallest ensemble for a problem, and what speaks for it.
 
+    curves: of Thompson sampling, and of the ensemble
     theory_members: what the erratum's bound asks for the same loss, its unknown constant being 1
     warning: where so few members can fail outright, or None
     decision_seconds, decision_bytes: of choosing and learning once, measured here, and of memory
@@ -43,7 +35,7 @@ class Plan:
     tolerance: float
     seed: int
     size: EnsembleSize
-    curves: tuple[Curve, Curve]
+    curves: tuple[Result, Result]
     theory_members: int
     warning: str | None
     decision_seconds: float
@@ -90,11 +82,7 @@ class Plan:
             "decision_seconds": self.decision_seconds,
             "decision_bytes": self.decision_bytes,
             "curves": [
-                {
-                    "label": c.label,
-                    "mean": numbers(c.mean),
-                    "stderr": numbers(c.stderr),
-                }
+                {"label": c.label, "mean": numbers(c.mean), "stderr": numbers(c.stderr)}
                 for c in self.curves
             ],
             "seconds": self.seconds,
@@ -139,7 +127,6 @@ def plan(
     which = learner, environment, periods, realizations, seed, checkpoint, progress
     runs = Runs(*which, curves=True)
     size = _confirmed(runs, search(runs, tolerance, most), tolerance, most)
-    curves = [_curve(runs.results[name]) for name in ("thompson", size.members)]
     seconds, held = _cost(EnsembleSampling(learner, size.members), environment)
     return Plan(
         learner=learner,
@@ -148,7 +135,7 @@ def plan(
         tolerance=tolerance,
         seed=seed,
         size=size,
-        curves=(curves[0], curves[1]),
+        curves=(runs.results["thompson"], runs.results[size.members]),
         theory_members=theory_members,
         warning=theory.too_few_members(dim, size.members),
         decision_seconds=seconds,
@@ -172,10 +159,6 @@ def _shape(environment: Environment) -> tuple[int, int]:
     """(actions, features of each) on offer."""
     key = jax.random.key(0)
     return jax.eval_shape(lambda: environment.offer(key, environment.init(key))).features.shape
-
-
-def _curve(result: Result) -> Curve:
-    return Curve(result.label, result.mean, result.stderr)
 
 
 def _cost(agent: Agent, environment: Environment, repeats: int = 100) -> tuple[float, int]:

@@ -4,21 +4,15 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import cycle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from .. import checks
 from ..agents.thompson import ThompsonSampling
-from ..core import Action, ConjugateLearner, Environment, Key, Model, Round
-from ..learners.arms import IndependentArms
+from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
@@ -28,7 +22,8 @@ from ..simulation.engines import Engine, Local, as_engine
 from ..simulation.programs import check_parts
 from ..simulation.progress import reported
 from ..simulation.run import run_all
-from ..worlds.arms import GaussianArms
+from . import nested
+from .nested import nested_ensemble, nested_problem, padded_members
 
 CONFIDENT = 1.96
 """Standard errors either side of a 95% range."""
@@ -67,94 +62,6 @@ class EnsembleSize:
     realizations: int
     evaluated: tuple[Evaluation, ...]
     seconds: float
-
-
-class FirstMembers(eqx.Module):
-    """An ensemble of which only the first `members` (traced) are sampled.
-
-    They behave as an ensemble of that size does, draw for draw, so that ensembles of many sizes
-    share one compiled program.
-    """
-
-    ensemble: Ensemble
-    members: Any
-
-    @property
-    def label(self) -> str:
-        return f"{int(self.members)} model{'s' if self.members > 1 else ''}"
-
-    def init(self, key: Key) -> Any:
-        return self.ensemble.init(key)
-
-    def sample(self, key: Key, belief: Any) -> Model:
-        return self.ensemble.model(belief, jax.random.randint(key, (), 0, self.members))
-
-    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        return self.ensemble.update(key, belief, action, outcome)
-
-    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        values = self.ensemble.values(key, belief, features, draws)
-        return values[jax.random.randint(key, (draws,), 0, self.members)]
-
-
-class FirstArms(eqx.Module):
-    """Gaussian arms of which only the first `arms` (traced) are on offer.
-
-    They bring what as many arms alone do, draw for draw, so that problems of many sizes share one
-    compiled program.
-    """
-
-    environment: GaussianArms
-    arms: Any
-
-    def init(self, key: Key) -> Array:
-        return self.environment.init(key)
-
-    def offer(self, key: Key, world: Array) -> Round:
-        offer = self.environment.offer(key, world)
-        return offer._replace(available=jnp.arange(self.environment.arms) < self.arms)
-
-    def outcome(self, key: Key, world: Array, action: Action) -> Array:
-        return self.environment.outcome(key, world, action)
-
-
-def accelerated() -> bool:
-    """Whether compiling takes longer than running, and many lanes hardly longer than few."""
-    return jax.default_backend() != "cpu"
-
-
-def _padded(members: int) -> int:
-    """The size to compile for.
-
-    On a CPU members that are never sampled cost their share, so sizes are close: 32, 48, 64, 96...
-    An accelerator hardly notices them, and compiles for longer than it runs: 128, 256, ...
-    """
-    size, factors = (128, (2.0,)) if accelerated() else (32, (1.5, 4 / 3))
-    for factor in cycle(factors):
-        if size >= members:
-            break
-        size = round(size * factor)
-    return size
-
-
-def padded_arms(arms: int) -> int:
-    """How many Gaussian arms to compile for: on an accelerator 50, 100, 200, ..."""
-    return 50 * 2 ** (-(-arms // 50) - 1).bit_length() if accelerated() else arms
-
-
-def _among_others(
-    learner: ConjugateLearner, environment: Environment
-) -> tuple[ConjugateLearner, Environment]:
-    """The same problem, in programs that problems with other numbers of arms share.
-
-    Not where a class of one's own may do something else with them.
-    """
-    if not accelerated() or type(learner) is not IndependentArms:
-        return learner, environment
-    if type(environment) is not GaussianArms:
-        return learner, environment
-    size = padded_arms(environment.arms)
-    return replace(learner, arms=size), FirstArms(replace(environment, arms=size), environment.arms)
 
 
 def smallest_ensemble(
@@ -226,7 +133,7 @@ def affordable(
     check_parts(ThompsonSampling(Exact(learner)), environment)
 
     def need(members: int) -> int:
-        agent = ThompsonSampling(Ensemble(learner, _padded(members)))
+        agent = ThompsonSampling(Ensemble(learner, padded_members(members)))
         return footprint(agent, environment, periods)
 
     if most is None:
@@ -238,13 +145,6 @@ def affordable(
             f"and there are {memory() / 2**30:.3g}"
         )
     return asked
-
-
-def _part(learner: ConjugateLearner, members: int) -> ThompsonSampling:
-    """Ensemble sampling with so many members, in a program that other sizes share."""
-    last = isinstance(learner, IndependentArms) and jax.default_backend() == "gpu"
-    ensemble = Ensemble(learner, _padded(members), members_last=last)
-    return ThompsonSampling(FirstMembers(ensemble, members))
 
 
 class Runs:
@@ -266,7 +166,7 @@ class Runs:
         curves: bool = False,
     ):
         self.began = time.perf_counter()
-        self.learner, self.environment = _among_others(learner, environment)
+        self.learner, self.environment = nested_problem(learner, environment)
         self.periods = periods
         self.realizations = checks.size("realizations", realizations, least=2)
         self.seed, self.progress, self.engine = seed, progress, engine
@@ -305,19 +205,19 @@ class Runs:
         """By about `EXPLORE` realizations; an accelerator tries all of a program at once."""
         few = min(EXPLORE, self.realizations)
         if members in ROUGHLY and members not in self.differences:
-            self.together([m for m in ROUGHLY if _padded(m) == _padded(members)], few)
+            self.together(_roughly_like(members), few)
         return self.evaluate(members, 0 if members in self.differences else few)
 
     @property
     def at_once(self) -> bool:
-        return accelerated() and not self.curves
+        """Whether several sizes are simulated in the same calls, for their last periods."""
+        return nested.accelerated() and not self.curves
 
     def _compiling(self) -> Future[Any] | None:
-        """Compile for the first sizes to be tried, beside Thompson sampling."""
+        """Compile for the first sizes to be tried while Thompson sampling runs."""
         if not self.at_once or not isinstance(as_engine(self.engine), Local):
             return None
-        first = [members for members in ROUGHLY if _padded(members) == _padded(ROUGHLY[0])]
-        work = self._task(first, self.realizations, None).work
+        work = self._task(_roughly_like(ROUGHLY[0]), self.realizations, None).work
         pool = ThreadPoolExecutor(1)
         try:
             return pool.submit(work.ready)
@@ -334,7 +234,7 @@ class Runs:
         sizes = [m for m in sizes if len(self.differences.get(m, ())) < realizations]
         if len(sizes) == 1:  # alone it would be another program
             sizes = [sizes[0] - 1, sizes[0]] if sizes[0] > 1 else [1, 2]
-        if len({_padded(members) for members in sizes}) != 1:
+        if len({padded_members(members) for members in sizes}) != 1:
             return
         if self.compiling is not None:
             self.compiling.result()  # or it would be compiled twice
@@ -347,7 +247,7 @@ class Runs:
             self.differences[members] = found.regret[:, 0] - self.thompson[: len(found.regret)]
 
     def _task(self, sizes: Sequence[int], realizations: int, folder: Path | None) -> Task:
-        points = [(_part(self.learner, members), self.environment) for members in sizes]
+        points = [(nested_ensemble(self.learner, members), self.environment) for members in sizes]
         chunk = chunk_size(*points[0], self.periods, self.realizations)
         if realizations < self.realizations:
             calls = max(1, round(len(sizes) * realizations / chunk))
@@ -368,7 +268,7 @@ class Runs:
     def evaluate(self, members: int, realizations: int) -> Evaluation:
         have = self.differences.get(members)
         if have is None or len(have) < realizations:
-            regret = self._regret(members, _part(self.learner, members), realizations)
+            regret = self._regret(members, nested_ensemble(self.learner, members), realizations)
             self.differences[members] = regret - self.thompson[: len(regret)]
         differences = self.differences[members]
         return Evaluation(members, *mean_and_error(differences), len(differences))
@@ -383,6 +283,11 @@ class Runs:
 
     def evaluated(self) -> tuple[Evaluation, ...]:
         return tuple(self.evaluate(members, 0) for members in sorted(self.differences))
+
+
+def _roughly_like(members: int) -> list[int]:
+    """The sizes to be tried roughly that share a program with this one."""
+    return [size for size in ROUGHLY if padded_members(size) == padded_members(members)]
 
 
 def _locate(runs: Runs, tolerance: float, most: int) -> tuple[int, int, int]:
@@ -451,8 +356,8 @@ def _refine(runs: Runs, tolerance: float, most: int, centre: float, apart: float
     """Measure in full either side of the crossing, further out until the line crosses between."""
     low = max(1, min(int(centre / (1 + apart)), most - 1))
     high = min(most, max(low + 1, int(np.ceil(centre * (1 + apart)))))
-    end = _padded(low)
-    if accelerated() and end < high:  # one program for both, rather than two
+    end = padded_members(low)
+    if nested.accelerated() and end < high:  # one program for both, rather than two
         low, high = (low, end) if low < centre <= end else (min(end + 1, high - 1), high)
     full = {low, high}
     while True:

@@ -7,7 +7,7 @@ from ...learners.arms import IndependentArms
 from ...learners.linear import Linear
 from ...posteriors.ensemble import Ensemble
 from ...posteriors.exact import Exact
-from ...study.sizing import FirstMembers
+from ...study.nested import FirstMembers
 from ...study.theory import added_loss
 from ...worlds.arms import GaussianArms
 from ...worlds.linear import LinearBandit

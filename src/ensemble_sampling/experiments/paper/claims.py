@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ...posteriors.ensemble import Ensemble
-from ...study.sizing import FirstMembers
+from ...study.nested import FirstMembers
 from ..claims import (
     Claim,
     Interval,

@@ -6,7 +6,7 @@ from ...agents.thompson import ThompsonSampling
 from ...learners.arms import IndependentArms
 from ...posteriors.ensemble import Ensemble
 from ...posteriors.exact import Exact
-from ...study.sizing import FirstMembers
+from ...study.nested import FirstMembers
 from ...worlds.arms import GaussianArms
 from ..ensembles import Sizes
 from ..panels import Figure, Window
