@@ -23,7 +23,8 @@ from ensemble_sampling.evaluation import replay as replaying
 from ensemble_sampling.evaluation import sources
 from ensemble_sampling.evaluation.estimates import BIASED
 from ensemble_sampling.evaluation.model import Fitted
-from ensemble_sampling.evaluation.policies import Pupil, as_policy, learned, pupil
+from ensemble_sampling.evaluation.policies import as_policy
+from ensemble_sampling.evaluation.pupils import Pupil, learned, pupil
 from ensemble_sampling.ledger.export import export
 
 N, K, D = 60, 3, 2

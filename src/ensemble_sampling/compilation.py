@@ -1,4 +1,4 @@
-"""Compiled programs are kept between processes, in the user's cache folder."""
+"""What programs are compiled by and for, and where they are kept between processes."""
 
 import hashlib
 import os
@@ -6,9 +6,12 @@ import platform
 import sys
 import threading
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import jax
+
+from . import __version__
 
 SWITCH = "ENSEMBLE_SAMPLING_CACHE"  # "off", or another folder
 MOST = 4000  # files; beyond, the older half goes
@@ -42,6 +45,12 @@ def processor() -> str:
     except (OSError, StopIteration):
         flags = platform.processor()
     return hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides the numbers, but for Python."""
+    names = ("jax", "jaxlib", "equinox", "optax", "numpy")
+    return {"ensemble-sampling": __version__, **{name: version(name) for name in names}}
 
 
 def keep() -> None:

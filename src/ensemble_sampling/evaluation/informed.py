@@ -16,7 +16,7 @@ from ..decide.programs import Rule
 from ..decide.states import State
 from ..inputs.hashing import precision
 from .log import Log
-from .policies import pupil, taught
+from .pupils import pupil, taught
 
 
 class Informed(eqx.Module):

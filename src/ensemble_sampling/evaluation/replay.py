@@ -19,7 +19,8 @@ from ..inputs.scale import LAST, frozen
 from ..intervals import Estimate, Span, mean
 from .evaluate import refusal
 from .log import Log, Offers
-from .policies import padded, pupil
+from .policies import padded
+from .pupils import pupil
 
 
 @dataclass(frozen=True)

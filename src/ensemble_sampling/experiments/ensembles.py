@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -12,14 +11,13 @@ from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
 from ..simulation import Progress, numbers
-from ..simulation.engines import Engine
 from ..simulation.plot import plain as as_shown
 from ..simulation.plot import style
 from ..study.diagnostics import trajectory
 from ..study.nested import padded_arms
 from ..study.sizing import CONFIDENT, EXPLORE, smallest_ensemble
 from .page import plain, table, with_error
-from .panels import Data, Job
+from .panels import Data, Job, Where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,14 +64,10 @@ class Sizes:
         return [job(arms) for arms in self.arms]
 
     def _run(
-        self,
-        arms: int,
-        realizations: int,
-        seed: int,
-        checkpoint: Path,
-        progress: Progress,
-        engine: Engine,
+        self, arms: int, realizations: int, seed: int, **where: Unpack[Where]
     ) -> dict[str, Any]:
+        expected = 4 * realizations + 8 * min(EXPLORE, realizations)
+        where["progress"] = _in_all(where["progress"], expected)
         found = smallest_ensemble(
             self.learner(arms),
             self.environment(arms),
@@ -81,9 +75,7 @@ class Sizes:
             tolerance=self.tolerance,
             realizations=realizations,
             seed=seed,
-            checkpoint=checkpoint,
-            progress=_in_all(progress, 4 * realizations + 8 * min(EXPLORE, realizations)),
-            engine=engine,
+            **where,
         )
         names = ("members", "low", "high", "thompson", "thompson_stderr", "threshold")
         return {
@@ -164,24 +156,10 @@ class Paths:
         return [job(members) for members in self.members]
 
     def _run(
-        self,
-        members: int,
-        realizations: int,
-        seed: int,
-        checkpoint: Path,
-        progress: Progress,
-        engine: Engine,
+        self, members: int, realizations: int, seed: int, **where: Unpack[Where]
     ) -> dict[str, Any]:
-        path = trajectory(
-            Ensemble(self.learner, members),
-            self.environment,
-            self.periods,
-            realizations,
-            seed,
-            checkpoint=checkpoint,
-            progress=progress,
-            engine=engine,
-        )
+        ensemble = Ensemble(self.learner, members)
+        path = trajectory(ensemble, self.environment, self.periods, realizations, seed, **where)
         names = ("kl", "kl_stderr", "tv", "tv_stderr", "distinct")
         found = {name: numbers(getattr(path, name)) for name in names}
         return {"label": path.label, "after": path.periods.tolist(), **found}

@@ -6,7 +6,7 @@ The kinds are in `regret` and `ensembles`; `run`, `figures` and `report` know no
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict
 
 from .. import checks
 from ..simulation import Progress
@@ -16,7 +16,7 @@ from ..simulation.results import Window
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Data", "Figure", "Job", "Panel", "Results", "Window"]
+__all__ = ["Data", "Figure", "Job", "Panel", "Results", "Where", "Window"]
 
 Data = Mapping[str, Any]
 """What a panel's results file says."""
@@ -25,15 +25,22 @@ Results = Mapping[str, Data]
 """Panel name -> what its results file says."""
 
 
+class Where(TypedDict):
+    """Where a job is run, as `simulate` takes it."""
+
+    checkpoint: Path
+    progress: Progress
+    engine: Engine
+
+
 @dataclass(frozen=True)
 class Job:
     """One curve or one point of a panel: the piece of work that is saved by itself.
 
-    `item` is what the entry in the results says about itself, to which `run` adds the numbers; it
-    is given a folder for checkpoints, whom to tell of progress, and where simulations run. Jobs
-    with the same `programs` share compilations. `effort` is a guess of the seconds it takes, which
-    only the order and the time left are made from. `check` fails, with a word on why, where the
-    parts do not fit.
+    `item` is what the entry in the results says about itself, to which `run(**where)` adds the
+    numbers. Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it
+    takes, which only the order and the time left are made from. `check` fails, with a word on why,
+    where the parts do not fit.
     """
 
     panel: str
@@ -41,7 +48,7 @@ class Job:
     item: dict[str, Any]
     programs: Hashable
     effort: float
-    run: Callable[[Path, Progress, Engine], dict[str, Any]]
+    run: Callable[..., dict[str, Any]]
     check: Callable[[], Any] = lambda: None
 
 

@@ -4,8 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import jax
 import numpy as np
@@ -13,15 +12,14 @@ import numpy as np
 from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment, some_key
-from ..simulation import Progress, mean_and_error, numbers, simulate
-from ..simulation.engines import Engine
+from ..simulation import mean_and_error, numbers, simulate
 from ..simulation.plot import draw_curve, style
 from ..simulation.programs import check_parts
-from ..simulation.results import last_tenth
+from ..simulation.results import averages, last_tenth
 from ..study.sizing import CONFIDENT
 from . import published as beside
 from .page import plain, table, with_error
-from .panels import Data, Job, Window
+from .panels import Data, Job, Where, Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,13 +114,7 @@ class Experiment:
         return list(map(job, self.agents, self.labels, sizes))
 
     def _run(
-        self,
-        agent: Agent,
-        realizations: int,
-        seed: int,
-        checkpoint: Path,
-        progress: Progress,
-        engine: Engine,
+        self, agent: Agent, realizations: int, seed: int, **where: Unpack[Where]
     ) -> dict[str, Any]:
         result = simulate(
             agent,
@@ -132,17 +124,14 @@ class Experiment:
             seed,
             keep=True,
             chunk=_chunk(realizations),
-            checkpoint=checkpoint,
-            progress=progress,
-            engine=engine,
+            **where,
         )
         assert result.regret is not None
-        averages = [result.regret[:, a:b].mean(axis=1, dtype=np.float64) for a, b in self.windows]
         return {
             "mean": numbers(result.mean),
             "stderr": numbers(result.stderr),
             "diverged": result.diverged,
-            "averages": numbers(np.stack(averages)),
+            "averages": numbers(averages(result.regret, self.windows).T),
         }
 
     def draw(self, ax: "Axes", data: Data) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 import jax
 
 from .. import checks
+from ..compilation import versions
 from ..config import differences, fingerprint
 from ..files import Damaged, read_json, write_json
 from ..simulation import Progress
 from ..simulation.checkpoint import as_folder
-from ..simulation.cluster import versions
 from ..simulation.engines import Engine, as_engine, completed
 from ..simulation.programs import tracing
 from ..simulation.progress import bars
@@ -259,7 +259,7 @@ class _Plan:
         if saved is None:
             began = time.perf_counter()
             self.began = self.began or began
-            entry = {**job.item, **job.run(checkpoint, progress, engine)}
+            entry = {**job.item, **job.run(checkpoint=checkpoint, progress=progress, engine=engine)}
             saved = {"entry": entry, "earlier": False, "seconds": time.perf_counter() - began}
             write_json(path, {**saved, "earlier": True})
             shutil.rmtree(checkpoint, ignore_errors=True)

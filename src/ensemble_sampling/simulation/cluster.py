@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import islice
 from threading import Lock
@@ -17,8 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import __version__, checks
-from ..compilation import processor
+from .. import checks
+from ..compilation import processor, versions
 from .chunks import Part, Work
 from .engines import Chunk
 
@@ -136,12 +135,6 @@ def about(exact: bool = True) -> dict[str, str]:
     elif exact:
         found["processor"] = f"{platform.machine()}, instructions {processor()}"
     return {**versions(), **found}
-
-
-def versions() -> dict[str, str]:
-    """Of everything that decides the numbers, but for Python."""
-    names = ("jax", "jaxlib", "equinox", "optax", "numpy")
-    return {"ensemble-sampling": __version__, **{name: version(name) for name in names}}
 
 
 def _configured() -> dict[str, Any]:

@@ -54,8 +54,8 @@ class Local:
         self, works: Sequence[Work], chunks: Sequence[Chunk]
     ) -> Generator[tuple[Chunk, Part], None, None]:
         ready = {at: works[at].ready() for at in dict.fromkeys(at for at, _ in chunks)}
-        work = lambda chunk: ready[chunk[0]](chunk[1])  # noqa: E731
-        with closing(completed(work, chunks, threads_at_a_time())) as finished:
+        found = completed(lambda at: ready[at[0]](at[1]), chunks, threads_at_a_time())
+        with closing(found) as finished:
             yield from finished
 
 

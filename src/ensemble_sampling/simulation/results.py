@@ -62,9 +62,8 @@ class Result:
     def cumulative(self) -> Estimate:
         """The regret summed from the first period on, with its standard error."""
         error = self.cumulative_stderr
-        return Estimate(
-            np.cumsum(self.mean, axis=0), _unknown(self.mean) if error is None else error
-        )
+        unknown = np.full(self.mean.shape, np.nan)
+        return Estimate(np.cumsum(self.mean, axis=0), unknown if error is None else error)
 
     @property
     def final(self) -> Estimate:
@@ -130,10 +129,6 @@ def averages(regret: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
     """Regret of every realization, averaged over each window: (realizations, windows)."""
     means = [regret[:, first:last].mean(axis=1, dtype=np.float64) for first, last in windows]
     return np.stack(means, axis=1)
-
-
-def _unknown(like: np.ndarray) -> np.ndarray:
-    return np.full(like.shape, np.nan)
 
 
 def pm(mean: Any, stderr: Any) -> str:

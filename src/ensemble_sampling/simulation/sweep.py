@@ -3,7 +3,8 @@
 import inspect
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -182,17 +183,14 @@ def _check_names(agent: Any, environment: Any, setting: Mapping[str, Any]) -> No
         )
 
 
-class _at:
+@contextmanager
+def _at(setting: Mapping[str, Any]) -> Iterator[None]:
     """What fails at a point says at which."""
-
-    def __init__(self, setting: Mapping[str, Any]):
-        self.setting = setting
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            error.add_note(f"at the settings {words(self.setting)}")
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"at the settings {words(setting)}")
+        raise
 
 
 def _point(agent: Any, environment: Any, setting: Mapping[str, Any]) -> Point:

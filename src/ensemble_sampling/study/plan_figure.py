@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..simulation.plot import FONT, plain, style
+from ..simulation.plot import FONT, draw_curve, style
 from .sizing import CONFIDENT
 
 
@@ -31,17 +31,8 @@ def draw(plan: Mapping[str, Any]) -> Figure:
 
 
 def _draw_curves(ax: Axes, plan: Mapping[str, Any]) -> None:
-    periods = np.arange(1, plan["periods"] + 1)
-    some = slice(None, None, max(1, plan["periods"] // 500))
     for i, curve in enumerate(plan["curves"]):
-        colour, mark, line = style(i)
-        mean, error = np.array(curve["mean"]), CONFIDENT * np.array(curve["stderr"])
-        ax.fill_between(
-            periods[some], (mean - error)[some], (mean + error)[some], color=colour, alpha=0.2, lw=0
-        )
-        marks: Any = {"marker": mark, "ms": 4.5, "markevery": max(1, plan["periods"] // 8)}
-        label = plain(curve["label"])
-        ax.plot(periods, mean, color=colour, ls=line, lw=1.0, label=label, **marks)
+        draw_curve(ax, curve["label"], curve["mean"], curve["stderr"], i, len(plan["curves"]))
     ax.axhline(plan["threshold"], color="0.5", lw=0.8, ls="--", label="tolerated at the end")
     ax.set(xlabel="period", ylabel="regret per period", xlim=(0, plan["periods"]), yscale="log")
     ax.set_title("Regret over time, with 95% bands", loc="left")
