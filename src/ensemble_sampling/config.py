@@ -53,8 +53,8 @@ def _describe(value: Any, around: tuple[int, ...]) -> Any:
     if wrapped is not None and isinstance(value, eqx.Module):  # a compiled function
         return {"type": _name(type(value)), "function": inside(wrapped)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        told = [f.name for f in dataclasses.fields(value) if _told(f, value)]
-        fields = {name: inside(getattr(value, name)) for name in told}
+        recorded = [f.name for f in dataclasses.fields(value) if _is_recorded(f, value)]
+        fields = {name: inside(getattr(value, name)) for name in recorded}
         return {"type": _name(type(value)), **_code(type(value)), **fields}
     if isinstance(value, dict):
         return {str(k): inside(v) for k, v in value.items()}
@@ -74,7 +74,7 @@ LATER: Any = {"later": True}
 """Marks a field that came later and whose default is what held before: records need not say it."""
 
 
-def _told(field: Any, part: Any) -> bool:
+def _is_recorded(field: Any, part: Any) -> bool:
     later = field.metadata.get("later", False)
     return not later or getattr(part, field.name) != field.default
 
@@ -173,7 +173,7 @@ def arguments(part: Any, maker: Any = None) -> dict[str, Any]:
     return {name: found[name] for name in names if name in found}
 
 
-UNSAID = {
+MEANT_BY_NONE = {
     "prior_std": "1",
     "perturbation": "Gaussian()",
     "loss": "SquaredError()",
@@ -182,9 +182,9 @@ UNSAID = {
 """What `None`, the default of these arguments, stands for."""
 
 
-def _unsaid(part: Any, name: str) -> str | None:
+def _meant_by_none(part: Any, name: str) -> str | None:
     # Where there is no prior covariance, as of a network, `None` is a prior of its own.
-    return UNSAID.get(name) if name != "prior_std" or hasattr(part, "prior_root") else None
+    return MEANT_BY_NONE.get(name) if name != "prior_std" or hasattr(part, "prior_root") else None
 
 
 def short(self: Any, maker: Any = None) -> str:
@@ -197,7 +197,7 @@ def short(self: Any, maker: Any = None) -> str:
     for name, parameter in _parameters(maker).items():
         value = given.get(name, parameter.default)
         text, default = as_text(value), as_text(parameter.default)
-        if text not in (default, _unsaid(self, name) if default == "None" else default):
+        if text not in (default, _meant_by_none(self, name) if default == "None" else default):
             bare = not words and dataclasses.is_dataclass(value)
             words.append(text if bare else f"{name}={text}")
     return f"{maker.__name__}({', '.join(words)})"
@@ -232,10 +232,10 @@ def labels(agents: Sequence[Any]) -> list[str]:
 
     "20 models, prior_std 0.5" beside "20 models, prior_std 1"; equal agents are numbered.
     """
-    return told_apart([fact(agent, "label") for agent in agents], [*map(settings, agents)])
+    return distinct_labels([fact(agent, "label") for agent in agents], [*map(settings, agents)])
 
 
-def told_apart(labels: Sequence[str], each: Sequence[Mapping[str, str]]) -> list[str]:
+def distinct_labels(labels: Sequence[str], each: Sequence[Mapping[str, str]]) -> list[str]:
     """The labels, each with those of its `settings` in which it differs from a namesake."""
     found = []
     for label, mine in zip(labels, each, strict=True):

@@ -16,7 +16,7 @@ from ..decide.programs import Rule
 from ..decide.states import State
 from ..inputs.hashing import precision
 from .log import Log
-from .pupils import pupil, taught
+from .pupils import learn_rows, pupil
 
 
 class Informed(eqx.Module):
@@ -74,7 +74,7 @@ class Informed(eqx.Module):
         words = jnp.column_stack([words, jnp.asarray(self.chosen, jnp.uint32)])
         state = State(self.scale, self.agent.init(start))
         rows = map(jnp.asarray, (self.features, self.outcome))
-        return taught(Rule(self.agent), state, words, *rows)
+        return learn_rows(Rule(self.agent), state, words, *rows)
 
     def _seen(self, state: State, features: Array) -> Array:
         return features if state.scale is None else state.scale.apply(features)

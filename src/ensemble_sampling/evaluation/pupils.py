@@ -143,7 +143,7 @@ def streams(seed: int) -> Streams:
     return Streams(start, int(jax.random.bits(rest, (2,), np.uint32)[1]))
 
 
-def taught(rule: Rule, state: State, words: Any, x: Any, outcome: Any) -> State:
+def learn_rows(rule: Rule, state: State, words: Any, x: Any, outcome: Any) -> State:
     """`state` after outcomes of rows, in order."""
 
     def step(state: State, row: Any) -> tuple[State, None]:
@@ -157,6 +157,6 @@ def taught(rule: Rule, state: State, words: Any, x: Any, outcome: Any) -> State:
 def _learning(structure: Any) -> Any:
     @jax.jit
     def run(leaves: Any, *given: Any) -> Any:
-        return taught(jax.tree.unflatten(structure, leaves), *given)
+        return learn_rows(jax.tree.unflatten(structure, leaves), *given)
 
     return run

@@ -71,7 +71,7 @@ def tables(
         all_of_them += _every(series, theirs, ours, widened)
     heads = ("periods", "published", "measured", "difference", "in %", "in errors")
     shown = [table((f"{name} beside the published", *heads), rows)] if rows else []
-    return [*shown, *_told(all_of_them, realizations)]
+    return [*shown, *_summary(all_of_them, realizations)]
 
 
 def _pooled(theirs: Mapping[Window, float], window: Window) -> float | None:
@@ -95,7 +95,7 @@ def _every(
             yield (mean - value) / error / widened, where
 
 
-def _told(found: Sequence[tuple[float, str]], realizations: int | None) -> list[str]:
+def _summary(found: Sequence[tuple[float, str]], realizations: int | None) -> list[str]:
     if not found:
         return []
     within = sum(abs(off) <= 2 for off, _ in found)

@@ -16,7 +16,7 @@ import numpy as np
 from ..config import describe
 from ..core import fact
 from .checkpoint import Checkpoint
-from .programs import Point, Runner, chunk_size, compiled, eager, fetched
+from .programs import Point, Runner, chunk_size, compiled, eager, to_numpy
 from .results import Window, averages
 
 Part = dict[str, np.ndarray]
@@ -64,7 +64,7 @@ class Moments:
         return np.sqrt(self.m2 / (self.count - 1) / self.count)
 
 
-class Found(NamedTuple):
+class Totals(NamedTuple):
     """What the realizations of one point gave: of the regret, of its sums over time, and itself."""
 
     moments: Moments
@@ -109,7 +109,7 @@ class Work:
     def _part(self, run: Runner, number: int) -> Part:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
-        regret, tally = fetched(run(first))
+        regret, tally = to_numpy(run(first))
         regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():
@@ -133,7 +133,7 @@ class Work:
             part["regret"] = regret if self.keep is True else regret[:, self.keep]
         return part
 
-    def merge(self, parts: Sequence[Part]) -> list[Found]:
+    def merge(self, parts: Sequence[Part]) -> list[Totals]:
         """What all chunks together say of each point, merged in their order: the same chunks give
         the same bits."""
         of_point: list[list[tuple[Moments, Moments, int]]] = [[] for _ in self.points]
@@ -151,7 +151,7 @@ class Work:
         for chunks, regret in zip(of_point, kept, strict=True):
             moments, sums, diverged = zip(*chunks, strict=True)
             whole, summed = reduce(Moments.merge, moments), reduce(Moments.merge, sums)
-            found.append(Found(whole, summed, sum(diverged), regret))
+            found.append(Totals(whole, summed, sum(diverged), regret))
         return found
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..config import told_apart
+from ..config import distinct_labels
 from .results import Result
-from .table import Span, Sweep, said
+from .table import Span, Sweep, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,8 +110,8 @@ def _named(results: Any) -> tuple[list[Result], list[str]]:
         if result.mean.ndim > 1:
             raise ValueError(f"{result.label}: only one number per period can be drawn")
     if names is None:
-        return shown, told_apart([r.label for r in shown], [r.settings for r in shown])
-    return shown, told_apart(names, [{} for _ in names])
+        return shown, distinct_labels([r.label for r in shown], [r.settings for r in shown])
+    return shown, distinct_labels(names, [{} for _ in names])
 
 
 def draw_curve(
@@ -222,14 +222,14 @@ def _places(column: Sequence[Any]) -> tuple[list[float], list[str] | None]:
     """Where the values are on the axis; those that are no numbers stand in a row, named."""
     if all(np.ndim(v) == 0 and np.asarray(v).dtype.kind in "iuf" for v in column):
         return [float(value) for value in column], None
-    texts = [said(value) for value in column]
+    texts = [word(value) for value in column]
     names = list(dict.fromkeys(texts))
     return [float(names.index(text)) for text in texts], names
 
 
 def _curves(sweep: Sweep, x: str, color: str | None) -> list[tuple[list[int], str, dict[str, Any]]]:
     """Points, label and look of every curve: a colour for `color`, a line for all that is left."""
-    texts = {name: [said(v) for v in sweep.column(name)] for name in sweep.names}
+    texts = {name: [word(v) for v in sweep.column(name)] for name in sweep.names}
     rest = [n for n in sweep.names if n not in (x, color) and len({*texts[n]}) > 1]
     named = [*([] if color is None else [color]), *rest]
     groups: dict[tuple[str, ...], list[int]] = {}

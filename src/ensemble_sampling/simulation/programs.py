@@ -30,7 +30,7 @@ def tracing() -> bool:
     return _TRACING.locked()
 
 
-def fetched(found: Any) -> Any:
+def to_numpy(found: Any) -> Any:
     """Arrays of a device as NumPy's.
 
     A plain copy from an accelerator holds the interpreter meanwhile, and with it the thread that
@@ -69,13 +69,13 @@ def check_parts(agent: Agent, environment: Environment) -> int:
                 f"eqx.field(static=True), got {leaf!r}"
             )
 
-    return _traced(outline(agent, environment))
+    return _trace_period(outline(agent, environment))
 
 
 def footprint(agent: Agent, environment: Environment, periods: int) -> int:
     """Roughly how many bytes one realization takes while it runs."""
     # The state is held about four times over: carry, its update, and what a period computes.
-    return 4 * _held(outline(agent, environment)) + 8 * periods
+    return 4 * _state_bytes(outline(agent, environment)) + 8 * periods
 
 
 Point = tuple[Agent, Environment]
@@ -104,7 +104,7 @@ def outline(agent: Agent, environment: Environment) -> Outline:
 
 
 @lru_cache(maxsize=256)
-def _held(outline: Outline) -> int:
+def _state_bytes(outline: Outline) -> int:
     """The bytes of a realization's state."""
 
     def start(leaves: Any, key: Key) -> Any:
@@ -116,7 +116,7 @@ def _held(outline: Outline) -> int:
 
 
 @lru_cache(maxsize=256)
-def _traced(outline: Outline) -> int:
+def _trace_period(outline: Outline) -> int:
     """Trace one period, so that shapes that disagree fail before anything is compiled; -> arms."""
 
     def one(leaves: Any, key: Key) -> Any:

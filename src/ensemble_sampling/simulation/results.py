@@ -82,11 +82,11 @@ class Result:
     def __repr__(self) -> str:
         lost = f", {self.diverged} diverged" if self.diverged else ""
         return (
-            f"Result({self.label!r}, {self._told()}, {self.periods:,} periods, "
+            f"Result({self.label!r}, {self._in_words()}, {self.periods:,} periods, "
             f"{self.realizations:,} realizations{lost})"
         )
 
-    def _told(self) -> str:
+    def _in_words(self) -> str:
         """The regret at the end and in all, where it is one number per period."""
         if self.mean.ndim > 1:
             return f"{self.mean[0].size} measures per period"

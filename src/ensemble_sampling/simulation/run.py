@@ -12,7 +12,7 @@ from .. import checks
 from ..agents.thompson import as_agent
 from ..config import settings
 from ..core import Agent, Environment, Posterior, fact
-from .chunks import Found, Task
+from .chunks import Task, Totals
 from .engines import Engine, as_engine
 from .loop import Measure
 from .programs import check_parts
@@ -85,7 +85,7 @@ def simulate(
 
 
 def result_of(
-    found: Found,
+    found: Totals,
     label: str,
     agent: Agent,
     environment: Environment,
@@ -142,7 +142,7 @@ def check_run(run: dict[str, Any], arms: int, progress: Any) -> None:
         )
 
 
-def run_all(tasks: Sequence[Task], report: Progress, engine: Engine) -> list[list[Found]]:
+def run_all(tasks: Sequence[Task], report: Progress, engine: Engine) -> list[list[Totals]]:
     """What every point of every task gave, telling how many realizations are done in all."""
     works = [task.work for task in tasks]
     parts = [task.saved() for task in tasks]

@@ -13,16 +13,16 @@ import numpy as np
 
 from .. import checks
 from ..agents.thompson import as_agent
-from ..config import told_apart
+from ..config import distinct_labels
 from ..core import fact
 from .checkpoint import as_folder
-from .chunks import Found, Task
+from .chunks import Task, Totals
 from .engines import Engine, as_engine
 from .programs import Outline, Point, Stack, check_parts, chunk_size, outline
 from .progress import Progress, reported
 from .results import Window, checked_window, last_tenth
 from .run import check_run, result_of, run_all
-from .table import Sweep, said, words
+from .table import Sweep, word, words
 
 LARGEST = 2**31
 """Bytes of regret that are kept without being asked; beyond it, windows must be named."""
@@ -91,7 +91,7 @@ def sweep(
     ]
     with reported(progress, f"{len(points)} points") as report:
         by_group = run_all(tasks, report, engine)
-    found: dict[int, Found] = {}
+    found: dict[int, Totals] = {}
     for group, found_of in zip(groups, by_group, strict=True):
         found |= dict(zip(group, found_of, strict=True))
     seconds = time.perf_counter() - began
@@ -238,9 +238,9 @@ def _task(
 
 def _labels(each: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> list[str]:
     """The settings that vary, in words; no two are the same."""
-    texts = [{name: said(value) for name, value in setting.items()} for setting in each]
+    texts = [{name: word(value) for name, value in setting.items()} for setting in each]
     varied = [name for name in texts[0] if len({text[name] for text in texts}) > 1]
     if not varied:
-        return told_apart([fact(agent, "label") for agent, _ in points], [{} for _ in points])
+        return distinct_labels([fact(agent, "label") for agent, _ in points], [{} for _ in points])
     labels = [", ".join(f"{name} {text[name]}" for name in varied) for text in texts]
-    return told_apart(labels, [{} for _ in labels])
+    return distinct_labels(labels, [{} for _ in labels])

@@ -25,7 +25,7 @@ Span = Window | Literal["final", "cumulative"]
 """Which regret: per period over a window or over the last tenth, or summed over all periods."""
 
 
-def said(value: Any) -> str:
+def word(value: Any) -> str:
     """One setting in a few letters."""
     return value if isinstance(value, str) else as_text(value)
 
@@ -148,11 +148,11 @@ class Sweep:
             return checks.size("a point", point, least=0, below=len(self))
         for name in point:
             self.column(name)
-        wanted = {name: said(value) for name, value in point.items()}
+        wanted = {name: word(value) for name, value in point.items()}
         found = [
             at
             for at, setting in enumerate(self.settings)
-            if all(said(setting[name]) == text for name, text in wanted.items())
+            if all(word(setting[name]) == text for name, text in wanted.items())
         ]
         if len(found) != 1:
             raise ValueError(f"{words(point)} must be one point, and is {len(found)} of them")
@@ -213,7 +213,7 @@ class Sweep:
         return plot_against(self, x, color, window, **options)
 
     def __repr__(self) -> str:
-        counts = {name: len({*map(said, self.column(name))}) for name in self.names}
+        counts = {name: len({*map(word, self.column(name))}) for name in self.names}
         varied = ", ".join(f"{count} {name}" for name, count in counts.items())
         return (
             f"Sweep({len(self)} points: {varied}; {self.periods:,} periods, "
@@ -224,7 +224,7 @@ class Sweep:
     def _repr_html_(self) -> str:
         final, whole = self.estimate("final"), self.estimate("cumulative")
         rows = [
-            [*map(said, setting.values()), pm(*f), pm(*w)]
+            [*map(word, setting.values()), pm(*f), pm(*w)]
             for setting, f, w in zip(
                 self.settings, zip(*final, strict=True), zip(*whole, strict=True), strict=True
             )
@@ -241,9 +241,9 @@ def _estimate(values: np.ndarray) -> Estimate:
 def _values(column: Sequence[Any]) -> np.ndarray:
     """Numbers, flags and words as they are, anything else by what is written for it."""
     plain = all(isinstance(value, bool | int | float | str | np.generic) for value in column)
-    return np.array(column if plain else [said(value) for value in column])
+    return np.array(column if plain else [word(value) for value in column])
 
 
 def words(settings: Mapping[str, Any]) -> str:
     """`name=value, ...` of a point."""
-    return ", ".join(f"{name}={said(value)}" for name, value in settings.items())
+    return ", ".join(f"{name}={word(value)}" for name, value in settings.items())
