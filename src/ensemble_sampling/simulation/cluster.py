@@ -86,7 +86,7 @@ class Ray:
                 ahead = max(2, 2 * _places(ray)) - len(running)
                 for at, number in islice(waiting, max(0, ahead)):
                     if at not in sent:
-                        sent[at] = _sent(ray, works[at], configured)
+                        sent[at] = _sent(ray, works[at], mine, configured)
                     running[run.remote(mine, configured, *sent[at], number)] = at, number
                 if not running:
                     return
@@ -156,12 +156,14 @@ def _places(ray: Any) -> int:
     return int(min(there.get(names[need], 0) // count for need, count in needs.items()))
 
 
-def _sent(ray: Any, work: Work, configured: dict[str, Any]) -> tuple[str, Any]:
+def _sent(
+    ray: Any, work: Work, mine: dict[str, str], configured: dict[str, Any]
+) -> tuple[str, Any]:
     """Once to every node that needs it, and read there without a copy."""
     from .transport import pack
 
     packed = pack(work)
-    name = hashlib.sha256(packed + repr(configured).encode()).hexdigest()
+    name = hashlib.sha256(packed + repr((mine, configured)).encode()).hexdigest()
     return name, ray.put(np.frombuffer(packed, np.uint8))
 
 
@@ -174,26 +176,12 @@ def _task() -> Any:
         driver: dict[str, str], configured: dict[str, Any], name: str, packed: Any, number: int
     ) -> Any:
         import socket
-        from importlib.metadata import PackageNotFoundError, version
 
         where = f"the worker on {socket.gethostname()}"
         try:
-            import ensemble_sampling
+            from ensemble_sampling.simulation.cluster import part
         except ImportError as error:
             raise ValueError(f"{where} cannot import ensemble_sampling: {error}") from None
-        for package in ("ensemble-sampling", "jax", "jaxlib", "equinox", "optax", "numpy"):
-            try:
-                own = package == "ensemble-sampling"
-                there = ensemble_sampling.__version__ if own else version(package)
-            except PackageNotFoundError:
-                there = "none"
-            if there != driver[package]:
-                raise ValueError(
-                    f"{where} has {package} {there}, this process {driver[package]}: numbers "
-                    "would differ; install the same versions on all machines"
-                )
-        from ensemble_sampling.simulation.cluster import part
-
         return part(where, driver, configured, name, packed, number)
 
     return ray.remote(chunk)
@@ -220,10 +208,10 @@ def part(
 
         mine = about("processor" in driver)
         if different := [known for known in driver if mine.get(known) != driver[known]]:
-            said = "; ".join(f"{k} {mine.get(k)} and not {driver[k]}" for k in different)
+            what = "; ".join(f"{k} {mine.get(k)}, this process {driver[k]}" for k in different)
             raise ValueError(
-                f"{where} is not like this process, and numbers would differ: {said}. Use "
-                "machines of one kind, or es.Ray(exact=False) for processors that differ"
+                f"{where} has {what}: numbers would differ. Install the same versions on machines "
+                "of one kind, or use es.Ray(exact=False) for processors that differ"
             )
         while len(_READY) >= MOST:
             del _READY[next(iter(_READY))]
