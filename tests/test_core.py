@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.core import Facts, broken, fact, in_one_step, some_key, taken
+from ensemble_sampling.core import Facts, Wrapper, broken, fact, in_one_step, some_key
 
 
 class Arms:
@@ -78,16 +78,39 @@ def test_the_defaults_are_declared_once_and_may_be_inherited():
     assert Part().arms is None
 
 
-def test_facts_are_taken_over_from_a_part():
-    class Whole:
-        arms = taken("part", "arms")
-        dim = taken("part", "dim")
+class Whole:
+    wraps = "part"
 
-        def __init__(self, part):
-            self.part = part
+    def __init__(self, part):
+        self.part = part
 
-    assert (Whole(es.IndependentArms(5)).arms, Whole(es.IndependentArms(5)).dim) == (5, None)
-    assert Whole(Whole(es.Linear(6))).dim == 6
+
+class Held(Wrapper):
+    part: es.Learner
+    wraps = "part"
+
+    @property
+    def columns(self):
+        return self.nowhere
+
+
+def test_facts_are_taken_over_from_the_part_that_is_wrapped():
+    assert [fact(Whole(es.IndependentArms(5)), name) for name in ("arms", "dim")] == [5, None]
+    assert fact(Whole(Whole(es.Linear(6))), "dim") == 6
+    assert fact(Whole(Whole(Arms())), "label") == "Arms"
+    assert Held(es.Linear(6)).dim == fact(Held(es.Linear(6)), "dim") == 6
+
+
+def test_facts_about_a_state_are_not_those_of_a_wrapped_part():
+    belief = es.Linear(6).center(jax.random.key(0))
+    assert fact(es.Linear(6), "mean_and_std")(belief, jnp.ones((2, 6))) is not None
+    assert fact(Held(es.Linear(6)), "mean_and_std")(belief, jnp.ones((2, 6))) is None
+
+
+def test_an_attribute_that_a_wrapper_lacks_or_that_fails_is_named():
+    for name, reason in (("nothing", "nothing"), ("columns", "nowhere"), ("values", "values")):
+        with pytest.raises(AttributeError, match=f"'Held' object has no attribute '{reason}'"):
+            getattr(Held(es.Linear(6)), name)
 
 
 def test_a_users_learner_makes_an_agent_that_simulates():

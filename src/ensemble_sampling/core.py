@@ -4,8 +4,9 @@ All are pure functions of `(key, state, ...)` on frozen configurations; every st
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -112,20 +113,43 @@ class Facts:
         """
 
 
+FACTS = tuple(name for name in vars(Facts) if not name.startswith("_"))
+
+PASSED_ON = (
+    *("arms", "dim", "context", "columns", "reward", "host", "label"),
+    *("weights_shared", "drift_shape", "check_outcome"),
+)
+"""Facts that hold for a part where they hold for the one it wraps. The others are about a state,
+and the two have different ones."""
+
+
 def fact(part: Any, name: str) -> Any:
-    """What `part` says of itself under `name`, else the default of `Facts`."""
-    if name not in vars(Facts) or name.startswith("_"):
-        known = ", ".join(known for known in vars(Facts) if not known.startswith("_"))
-        raise ValueError(f"there is no fact {name!r}; there are {known}")
+    """What `part` says of itself under `name`; else, where it is passed on, what the part says that
+    its class attribute `wraps` names; else the default of `Facts`."""
+    if name not in FACTS:
+        raise ValueError(f"there is no fact {name!r}; there are {', '.join(FACTS)}")
     if hasattr(type(part), name) or name in getattr(part, "__dict__", ()):
         return getattr(part, name)
+    if name in PASSED_ON and hasattr(type(part), "wraps"):
+        return fact(getattr(part, part.wraps), name)
     default = vars(Facts)[name]
     return default.__get__(part) if hasattr(default, "__get__") else default
 
 
-def taken(part: str, name: str) -> Any:
-    """A fact taken over from one's part: `arms = taken("learner", "arms")`."""
-    return property(lambda self: fact(getattr(self, part), name))
+class Wrapper(eqx.Module):
+    """A part around another one, with the facts of that one as attributes of its own.
+
+    Parts of users need not inherit from this: `fact` finds them by `wraps` alone.
+    """
+
+    wraps: ClassVar[str]
+    """The name of the attribute that holds the wrapped part."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not found: also where a property of that name has failed."""
+        if name in PASSED_ON and not hasattr(type(self), name):
+            return fact(self, name)
+        return object.__getattribute__(self, name)  # which fails again, and says why
 
 
 def broken(state: Any) -> Array:

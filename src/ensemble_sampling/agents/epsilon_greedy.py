@@ -9,8 +9,9 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Learner, taken
+from ..core import Key, Learner, fact
 from ..posteriors.point import Point
+from .base import PointAgent
 from .greedy import greedy, shares
 
 
@@ -89,35 +90,22 @@ def _schedule(epsilon: Any) -> Any:
     return epsilon if isinstance(epsilon, eqx.Module) else _Followed(epsilon)
 
 
-class EpsilonGreedy(eqx.Module):
+class EpsilonGreedy(PointAgent):
     """Act greedily under one best model, but uniformly at random a share epsilon of the time.
 
     epsilon: a number, or a schedule: `Annealed(50)`, or any function of the number of observations
         so far, such as `lambda t: 1 / jnp.sqrt(1 + t)`.
     """
 
-    posterior: Point
     epsilon: Any
-    arms = taken("posterior", "arms")
-    context = taken("posterior", "context")
-    dim = taken("posterior", "dim")
-    columns = taken("posterior", "columns")
-    reward = taken("posterior", "reward")
-    check_outcome = taken("posterior", "check_outcome")
 
     def __init__(self, learner: Learner, epsilon: float | Schedule):
         self.posterior = Point(learner)
         self.epsilon = _schedule(epsilon)
 
-    label = taken("epsilon", "label")
-    __repr__ = short
-
     @property
-    def learner(self) -> Learner:
-        return self.posterior.learner
-
-    def init(self, key: Key) -> Any:
-        return self.posterior.init(checks.key(key)), jnp.zeros((), jnp.int32)
+    def label(self) -> str:
+        return fact(self.epsilon, "label")
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
         belief, t = state
@@ -126,12 +114,6 @@ class EpsilonGreedy(eqx.Module):
         values = self.posterior.sample(model_key, belief)(features)
         explore = jax.random.uniform(coin_key) < self.epsilon(t)
         return greedy(tie_key, jnp.where(explore, 0.0, values), available)  # exploring: all tie
-
-    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
-        belief, t = state
-        checks.key(key)
-        outcome = checks.outcome(outcome)
-        return self.posterior.update(key, belief, checks.action(action), outcome), t + 1
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
@@ -147,11 +129,3 @@ class EpsilonGreedy(eqx.Module):
         epsilon = self.epsilon(state[1])
         uniform = shares(jnp.zeros_like(values[0]), available, settled)
         return (1 - epsilon) * shares(values[0], available, settled) + epsilon * uniform
-
-    def values(self, key: Key, state: Any, features: Array) -> Array:
-        """What the one model thinks the actions are worth (1, K)."""
-        return self.posterior.values(key, state[0], features, 1)
-
-    def diverged(self, state: Any) -> Array:
-        """How often the model had to be put back to its start."""
-        return self.posterior.diverged(state[0])

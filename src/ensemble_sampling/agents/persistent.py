@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..config import LATER, short
-from ..core import Action, Key, Posterior, fact, taken
+from ..config import LATER
+from ..core import Action, Key, Posterior, fact
+from .base import SamplingAgent
 from .greedy import votes
 
 MEMORY = 0.02  # share of the newest outcome in what is usual
@@ -31,7 +32,7 @@ class Tried(NamedTuple):
     high: Array
 
 
-class Persistent(eqx.Module):
+class Persistent(SamplingAgent):
     """Thompson sampling over fixed actions in a context, each of which is tried now and again.
 
     The scale of outcomes is learned, so a prize that was never seen is beyond what any model
@@ -50,15 +51,6 @@ class Persistent(eqx.Module):
     chance: float = 0.5
     draws: int = eqx.field(static=True, default=1000)
     share: float | None = eqx.field(default=None, metadata=LATER)
-    arms = taken("posterior", "arms")
-    context = taken("posterior", "context")
-    dim = taken("posterior", "dim")
-    reward = taken("posterior", "reward")
-    host = taken("posterior", "host")
-    label = taken("posterior", "label")
-    check_outcome = taken("posterior", "check_outcome")
-    columns = taken("posterior", "columns")
-    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.part("posterior", self.posterior, "init", "sample", "update", "values")
@@ -69,25 +61,15 @@ class Persistent(eqx.Module):
             )
         checks.scalar("tries", self.tries, low=0.0)
         checks.scalar("chance", self.chance, low=0.0, high=1.0)
-        checks.size("draws", self.draws)
         if self.share is not None:
             checks.scalar("share", self.share, low=0.0, high=1.0)
 
+    def belief(self, state: Any) -> Any:
+        return state[0]
+
     def init(self, key: Key) -> Any:
         zero, none = jnp.zeros(self.arms), jnp.full((), jnp.inf, float)
-        return self.posterior.init(checks.key(key)), Tried(zero, zero, zero, none, -none)
-
-    def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
-        values_key, choice_key = jax.random.split(checks.key(key))
-        chances = self.probabilities(state, features, available, values_key)
-        return jax.random.categorical(choice_key, jnp.log(chances)).astype(jnp.int32)
-
-    def probabilities(
-        self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
-    ) -> Array:
-        features = checks.offer(features)
-        key = jax.random.key(0) if key is None else checks.key(key)
-        return self.chances(state, self.values(key, state, features), available, False)
+        return super().init(key), Tried(zero, zero, zero, none, -none)
 
     def chances(
         self, state: Any, values: Array, available: Array | None, settled: bool = True
@@ -103,10 +85,6 @@ class Persistent(eqx.Module):
         spare = jnp.where(some, self.chance, 0.0) * (tried.times >= self._due(tried))
         given = chances * spare
         return chances - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
-
-    def values(self, key: Key, state: Any, features: Array) -> Array:
-        """What each of the models thinks the actions are worth (S, K)."""
-        return self.posterior.values(key, state[0], features, self.draws)
 
     def _due(self, tried: Tried) -> Array:
         """How many tries every action is owed by now."""
@@ -156,7 +134,3 @@ class Persistent(eqx.Module):
         )
         action = Action(after_reading, action.features)
         return self.posterior.update(key, belief, action, outcome), after
-
-    def diverged(self, state: Any) -> Array | int:
-        """How often models had to be put back to their start."""
-        return fact(self.posterior, "diverged")(state[0])

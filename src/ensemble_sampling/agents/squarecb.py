@@ -9,8 +9,9 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Learner, taken
+from ..core import Key, Learner
 from ..posteriors.point import Point
+from .base import PointAgent
 from .greedy import shares
 
 
@@ -53,7 +54,7 @@ class SquareRoot(eqx.Module):
         return self.scale * jnp.sqrt(arms * t.astype(float))
 
 
-class SquareCB(eqx.Module):
+class SquareCB(PointAgent):
     """Choose by inverse gap weighting under one best model (Foster and Rakhlin, 2020).
 
     It needs no posterior: what it explores depends on how far actions are from the best one alone.
@@ -61,15 +62,7 @@ class SquareCB(eqx.Module):
     gamma: a number, or `SquareRoot(scale)`, by default `SquareRoot()`.
     """
 
-    posterior: Point
     gamma: float | SquareRoot
-    arms = taken("posterior", "arms")
-    context = taken("posterior", "context")
-    dim = taken("posterior", "dim")
-    columns = taken("posterior", "columns")
-    reward = taken("posterior", "reward")
-    check_outcome = taken("posterior", "check_outcome")
-    __repr__ = short
 
     def __init__(self, learner: Learner, gamma: float | SquareRoot | None = None):
         self.posterior = Point(learner)
@@ -80,17 +73,10 @@ class SquareCB(eqx.Module):
             checks.scalar("gamma", self.gamma, low=0.0, high=checks.LARGEST)
 
     @property
-    def learner(self) -> Learner:
-        return self.posterior.learner
-
-    @property
     def label(self) -> str:
         gamma = self.gamma
         named = gamma.label if isinstance(gamma, SquareRoot) else f"γ = {float(gamma):g}"
         return f"SquareCB {named}"
-
-    def init(self, key: Key) -> Any:
-        return self.posterior.init(checks.key(key)), jnp.zeros((), jnp.int32)
 
     def _chances(self, state: Any, values: Array, available: Array | None) -> Array:
         available = checks.available(available, values.shape[-1])
@@ -105,12 +91,6 @@ class SquareCB(eqx.Module):
         chances = self._chances(state, values, available)
         return jax.random.categorical(checks.key(key), jnp.log(chances)).astype(jnp.int32)
 
-    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
-        belief, t = state
-        checks.key(key)
-        outcome = checks.outcome(outcome)
-        return self.posterior.update(key, belief, checks.action(action), outcome), t + 1
-
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
@@ -120,11 +100,3 @@ class SquareCB(eqx.Module):
         # A model that gives NaN knows nothing: its shares are NaN, to be noticed.
         lost = jnp.isnan(shares(values, available)).any()
         return jnp.where(lost, jnp.nan, self._chances(state, values, available))
-
-    def values(self, key: Key, state: Any, features: Array) -> Array:
-        """What the one model thinks the actions are worth (1, K)."""
-        return self.posterior.values(key, state[0], features, 1)
-
-    def diverged(self, state: Any) -> Array:
-        """How often the model had to be put back to its start."""
-        return self.posterior.diverged(state[0])

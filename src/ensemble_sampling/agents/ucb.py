@@ -7,13 +7,13 @@ import jax
 from jax import Array
 
 from .. import checks
-from ..config import short
-from ..core import Action, Key, Learner, Posterior, fact, taken
+from ..core import Key, Learner, Posterior, fact
 from ..posteriors.exact import Exact
+from .base import PosteriorAgent
 from .greedy import greedy, shares
 
 
-class UCB(eqx.Module):
+class UCB(PosteriorAgent):
     """Act greedily under mean + width * standard deviation of what plausible models think.
 
     Of a linear model that is LinUCB (Li et al., 2010) with the posterior's own covariance; of an
@@ -28,20 +28,12 @@ class UCB(eqx.Module):
     posterior: Posterior
     width: float
     draws: int = eqx.field(static=True)
-    arms = taken("posterior", "arms")
-    context = taken("posterior", "context")
-    dim = taken("posterior", "dim")
-    columns = taken("posterior", "columns")
-    reward = taken("posterior", "reward")
-    host = taken("posterior", "host")
-    check_outcome = taken("posterior", "check_outcome")
-    __repr__ = short
 
     def __init__(self, posterior: Posterior | Learner, width: float = 1.0, draws: int = 100):
         given: Any = posterior
         if not hasattr(given, "sample") and hasattr(given, "observe"):
             given = Exact(given)
-        self.posterior = checks.part("posterior", given, "init", "sample", "update", "values")
+        self.posterior = given
         checks.scalar("width", width, low=0.0)
         self.width = width
         self.draws = checks.size("draws", draws)
@@ -50,9 +42,6 @@ class UCB(eqx.Module):
     def label(self) -> str:
         inner = "" if isinstance(self.posterior, Exact) else f", {fact(self.posterior, 'label')}"
         return f"UCB {float(self.width):g}{inner}"
-
-    def init(self, key: Key) -> Any:
-        return self.posterior.init(checks.key(key))
 
     def upper(self, state: Any, features: Array) -> Array:
         """The upper confidence bound of every action (K,)."""
@@ -67,19 +56,7 @@ class UCB(eqx.Module):
         features = checks.offer(features)
         return greedy(checks.key(key), self.upper(state, features), available)
 
-    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
-        checks.key(key)
-        return self.posterior.update(key, state, checks.action(action), checks.outcome(outcome))
-
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
     ) -> Array:
         return shares(self.upper(state, checks.offer(features)), available)
-
-    def values(self, key: Key, state: Any, features: Array) -> Array:
-        """What each of the models thinks the actions are worth (S, K)."""
-        return self.posterior.values(key, state, features, self.draws)
-
-    def diverged(self, state: Any) -> Array | int:
-        """How often models had to be put back to their start."""
-        return fact(self.posterior, "diverged")(state)

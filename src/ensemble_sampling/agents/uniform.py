@@ -15,11 +15,8 @@ from .greedy import greedy, shares
 class Uniform(eqx.Module):
     """Every action equally likely; learns nothing. The yardstick."""
 
+    label = "uniform"
     __repr__ = short
-
-    @property
-    def label(self) -> str:
-        return "uniform"
 
     def init(self, key: Key) -> Any:
         checks.key(key)

@@ -10,7 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Agent, Key, fact, taken
+from ..core import Action, Agent, Key, Wrapper, fact
 from ..decide.default import Default
 from ..decide.programs import Rule
 from ..decide.states import State
@@ -19,7 +19,7 @@ from .log import Log
 from .pupils import learn_rows, pupil
 
 
-class Informed(eqx.Module):
+class Informed(Wrapper):
     """An agent that learned a log, in its order, before its first decision: for `simulate`.
 
     It sees features in the units a bandit would have after the log, and goes on in these, as it
@@ -38,12 +38,7 @@ class Informed(eqx.Module):
     origin: Any
     most: Any
     mark: str = eqx.field(static=True)
-    arms = taken("agent", "arms")
-    dim = taken("agent", "dim")
-    context = taken("agent", "context")
-    columns = taken("agent", "columns")
-    reward = taken("agent", "reward")
-    check_outcome = taken("agent", "check_outcome")
+    wraps = "agent"
     __repr__ = short
 
     def __init__(self, agent: Any, log: Any, normalise: bool = True):

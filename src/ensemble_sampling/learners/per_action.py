@@ -9,12 +9,12 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Noise, fact, taken
+from ..core import Action, Key, Noise, Wrapper, fact
 from .blend import Blend
 from .linear import Linear
 
 
-class PerAction(eqx.Module):
+class PerAction(Wrapper):
     """`arms` linear models of the same kind; action k is valued by model k on row k.
 
     Only the chosen action's model learns, in O(d^2), whatever the number of actions. A scale that
@@ -26,8 +26,7 @@ class PerAction(eqx.Module):
     arms: int = eqx.field(static=True)
     weights_shared = True
     context = True
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
+    wraps = "learner"
     __repr__ = short
 
     def __check_init__(self) -> None:

@@ -10,7 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Learner, Noise, fact, taken
+from ..core import Action, Key, Learner, Noise, Wrapper, fact
 
 
 class Waves(NamedTuple):
@@ -41,7 +41,7 @@ def _directions(rng: np.random.Generator, dim: int, number: int) -> np.ndarray:
     return np.concatenate(blocks, axis=1)
 
 
-class RandomFeatures(eqx.Module):
+class RandomFeatures(Wrapper):
     """A learner on (x, waves of x) in place of x (Rahimi and Recht, 2007).
 
     A linear model on these is close to a Gaussian process around a linear model, and costs as
@@ -57,12 +57,7 @@ class RandomFeatures(eqx.Module):
     seed: int = eqx.field(static=True)
     directions: Any
     amplitudes: Any
-    weights_shared = taken("learner", "weights_shared")
-    arms = taken("learner", "arms")
-    context = taken("learner", "context")
-    reward = taken("learner", "reward")
-    drift_shape = taken("learner", "drift_shape")
-    check_outcome = taken("learner", "check_outcome")
+    wraps = "learner"
     __repr__ = short
 
     def __init__(

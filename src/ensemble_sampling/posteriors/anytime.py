@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..config import short
-from ..core import Action, Key, Learner, Model, taken
+from ..core import Action, Key, Learner, Model
+from .base import LearnerPosterior
 from .ensemble import Ensemble, Gaussian, Perturbation
 
 
-class Anytime(eqx.Module):
+class Anytime(LearnerPosterior):
     """`Ensemble` of which first + rate log2(1 + t) members are sampled from after t outcomes.
 
     Of the order of log T members suffice for T periods in linear (Janz et al., 2024), generalised
@@ -33,12 +33,6 @@ class Anytime(eqx.Module):
     rate: float = 4.0
     perturbation: Perturbation = Gaussian()
     inflation: float = 1.0
-    arms = taken("learner", "arms")
-    context = taken("learner", "context")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.size("most", self.most)

@@ -97,6 +97,7 @@ class BayesByBackprop(Indexed):
 
     start: float
     indices: int = eqx.field(static=True)
+    label = "Bayes by backprop"
 
     def __init__(self, learner: Network, start: float = 1.0, indices: int = 4):
         self.start = checks.positive("start", start)
@@ -104,7 +105,3 @@ class BayesByBackprop(Indexed):
         make = MakeMeanField(network("BayesByBackprop", learner).make, learner.prior_std, start)
         changed = dataclasses.replace(learner, make=make, prior_std=None, indices=self.indices)
         super().__init__(changed, False, 1.0)
-
-    @property
-    def label(self) -> str:
-        return "Bayes by backprop"

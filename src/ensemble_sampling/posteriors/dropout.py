@@ -8,17 +8,17 @@ import jax
 from jax import Array
 
 from .. import checks
-from ..config import short
-from ..core import Action, Key, Model, Noise, some_key, taken
+from ..core import Key, Model, some_key
 from ..learners.network import Network
 from ..networks import Readout, true_gradient
+from .base import LearnerPosterior
 
 
 def _drops(part: Any) -> bool:
     return isinstance(part, eqx.nn.Dropout)
 
 
-class Dropout(eqx.Module):
+class Dropout(LearnerPosterior):
     """One network learned with dropout at `rate`; a sample leaves units out at random.
 
     `coherent` keeps one mask for all actions of a decision, which makes the sample a model; the
@@ -28,11 +28,6 @@ class Dropout(eqx.Module):
 
     learner: Network
     coherent: bool = eqx.field(static=True)
-    arms = taken("learner", "arms")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __init__(
         self,
@@ -70,9 +65,6 @@ class Dropout(eqx.Module):
     def label(self) -> str:
         return f"dropout {float(self.rate):g}"
 
-    def init(self, key: Key) -> Any:
-        return self.learner.center(key)
-
     def sample(self, key: Key, belief: Any) -> Model:
         return eqx.Partial(self._values, key, belief)
 
@@ -82,13 +74,3 @@ class Dropout(eqx.Module):
             keys = jax.numpy.broadcast_to(key, features.shape[:1])
         shared, model = belief
         return self.learner.predict_masked(shared, model, features, keys)
-
-    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
-        shared, model = belief
-        return self.learner.observe(key, shared, model, action, outcome, Noise())
-
-    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
-
-    def diverged(self, belief: Any) -> Array:
-        return self.learner.diverged(belief[1])

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..config import LATER, short
-from ..core import Action, Key, Learner, Model, Noise, broken, fact, in_one_step, taken
+from ..config import LATER
+from ..core import Action, Key, Learner, Model, Noise, broken, fact, in_one_step
+from .base import LearnerPosterior
 
 
 class Perturbation(Protocol):
@@ -92,7 +93,7 @@ class Symmetric(eqx.Module):
         )
 
 
-class Ensemble(eqx.Module):
+class Ensemble(LearnerPosterior):
     """M models that stand for the posterior (Section 3): a sample is one of them at random.
 
     `inflation` scales the perturbations, of the prior and of the outcomes alike, so a linear
@@ -108,12 +109,6 @@ class Ensemble(eqx.Module):
     perturbation: Perturbation = Gaussian()
     inflation: float = 1.0
     members_last: bool = eqx.field(static=True, default=False, metadata=LATER)
-    arms = taken("learner", "arms")
-    context = taken("learner", "context")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __check_init__(self) -> None:
         checks.part("learner", self.learner, "init", "predict", "observe")

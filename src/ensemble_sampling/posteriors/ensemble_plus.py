@@ -11,7 +11,7 @@ from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Action, Key, Model, taken
+from ..core import Action, Key, Model, Wrapper
 from ..learners.linear import Linear
 from ..learners.network import Network
 from ..networks import MLP
@@ -68,7 +68,7 @@ class MakeHeads(eqx.Module):
         return Heads(self.make(key), self._factors(key, self.members**0.5), self.continuous)
 
 
-class EnsemblePlus(eqx.Module):
+class EnsemblePlus(Wrapper):
     """A mean model and `members` factors around it: a sample is mean + z'factors for a random z.
 
     Factors learn as the members of an ensemble do, each from its own prior draw and its own
@@ -85,10 +85,7 @@ class EnsemblePlus(eqx.Module):
     posterior: Ensemble | Indexed
     members: int = eqx.field(static=True)
     continuous: bool = eqx.field(static=True)
-    arms = taken("posterior", "arms")
-    dim = taken("posterior", "dim")
-    reward = taken("posterior", "reward")
-    check_outcome = taken("posterior", "check_outcome")
+    wraps = "posterior"
     __repr__ = short
 
     def __init__(

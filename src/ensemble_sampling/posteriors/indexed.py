@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..config import short
-from ..core import Action, Key, Model, Noise, some_key, taken
+from ..core import Action, Key, Model, Noise, some_key
 from ..learners.modules import is_frozen
 from ..learners.network import Network
 from ..networks import MLP
+from .base import LearnerPosterior
 
 
-class Indexed(eqx.Module):
+class Indexed(LearnerPosterior):
     """A network that holds a model for every index z; a sample is the model of a random one.
 
     It learns as an ensemble would, each of whose members is the model of one index: with
@@ -27,11 +27,6 @@ class Indexed(eqx.Module):
     learner: Network
     perturbed: bool = eqx.field(static=True)
     inflation: float
-    arms = taken("learner", "arms")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __init__(self, learner: Network, perturbed: bool, inflation: float):
         self.learner = learner
@@ -59,12 +54,6 @@ class Indexed(eqx.Module):
             length = jnp.linalg.norm(direction, axis=0, keepdims=True)
             noise = Noise(shift=self.inflation * direction / length)
         return self.learner.observe(learn_key, shared, member, action, outcome, noise)
-
-    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
-
-    def diverged(self, belief: Any) -> Array:
-        return self.learner.diverged(belief[1])
 
 
 def network(name: str, learner: Any) -> Network:

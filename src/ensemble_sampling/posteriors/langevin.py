@@ -10,10 +10,10 @@ import optax
 from jax import Array
 
 from .. import checks
-from ..config import short
-from ..core import Action, Key, Model, Noise, taken
+from ..core import Action, Key, Model, Noise
 from ..learners.histories import History
 from ..learners.network import Batch, Member, Network
+from .base import LearnerPosterior
 
 FLOOR = 0.1
 """Added to a gradient's root mean square, lest flat directions take endless steps."""
@@ -27,7 +27,7 @@ def _sized(rate: Any) -> optax.GradientTransformation:
     return optax.scale_by_rms(0.99, initial_scale=1.0)
 
 
-class Langevin(eqx.Module):
+class Langevin(LearnerPosterior):
     """Chains whose stationary distribution is the posterior; a sample is where one of them is now.
 
     With F the learner's loss over n observations, n F / 2 is minus the log posterior, of a prior
@@ -51,11 +51,6 @@ class Langevin(eqx.Module):
     chains: int = eqx.field(static=True)
     precondition: bool = eqx.field(static=True)
     temperature: float
-    arms = taken("learner", "arms")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __init__(
         self,

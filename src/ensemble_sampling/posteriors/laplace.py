@@ -10,11 +10,11 @@ import optax
 from jax import Array
 
 from .. import checks, linalg
-from ..config import short
-from ..core import Action, Key, Model, Noise, broken, taken
+from ..core import Action, Key, Model, Noise, broken
 from ..learners import layers
 from ..learners.histories import History
 from ..learners.network import Member, Network
+from .base import LearnerPosterior
 
 NEWTON, HALVINGS = 8, 8  # steps to the mode, and how often one may be halved
 
@@ -30,7 +30,7 @@ class Bell(NamedTuple):
     spread: Array
 
 
-class Laplace(eqx.Module):
+class Laplace(LearnerPosterior):
     """N(mode, Lambda^-1), learned one observation at a time (Chapelle and Li, 2011).
 
     With J the outputs' gradient and H the curvature of the negative log-likelihood in them, every
@@ -51,12 +51,6 @@ class Laplace(eqx.Module):
     learner: Network
     covariance: Literal["full", "last", "diagonal"] = eqx.field(static=True)
     inflation: float
-    arms = taken("learner", "arms")
-    context = taken("learner", "context")
-    dim = taken("learner", "dim")
-    reward = taken("learner", "reward")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
 
     def __init__(
         self,
@@ -174,9 +168,6 @@ class Laplace(eqx.Module):
         far = z * jax.lax.rsqrt(spread) if self.covariance == "diagonal" else spread @ z
         drawn = member._replace(model=whole(weights + far), healthy=jnp.array(True))
         return eqx.Partial(self.learner.predict, shared, drawn)
-
-    def values(self, key: Key, belief: Bell, features: Array, draws: int) -> Array:
-        return jax.vmap(lambda k: self.sample(k, belief)(features))(jax.random.split(key, draws))
 
     def diverged(self, belief: Bell) -> Array:
         """How often the network had to be put back to its start, or its width was lost."""

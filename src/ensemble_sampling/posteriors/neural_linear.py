@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks, linalg
-from ..config import short
-from ..core import Action, Key, Model, Noise, broken, taken
+from ..core import Action, Key, Model, Noise, broken
 from ..learners import layers
 from ..learners.histories import History
 from ..learners.losses import SquaredError
 from ..learners.network import Member, Network
+from .base import LearnerPosterior
 
 
 class Regression(NamedTuple):
@@ -25,7 +25,7 @@ class Regression(NamedTuple):
     root: Array
 
 
-class NeuralLinear(eqx.Module):
+class NeuralLinear(LearnerPosterior):
     """One network learned as usual; the weights of its last layer have their exact posterior.
 
     The output is linear in these, with the gradient phi(x) by them as features. As the features
@@ -37,10 +37,7 @@ class NeuralLinear(eqx.Module):
 
     learner: Network
     inflation: float = 1.0
-    dim = taken("learner", "dim")
-    context = taken("learner", "context")
-    check_outcome = taken("learner", "check_outcome")
-    __repr__ = short
+    label = "neural-linear"
 
     def __check_init__(self) -> None:
         if not isinstance(self.learner, Network):
@@ -58,10 +55,6 @@ class NeuralLinear(eqx.Module):
                 )
         layers.check_linear("NeuralLinear", self.learner)
         checks.positive("inflation", self.inflation)
-
-    @property
-    def label(self) -> str:
-        return "neural-linear"
 
     def init(self, key: Key) -> Regression:
         shared, member = self.learner.center(key)
