@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.core import Facts, Wrapper, broken, fact, in_one_step, some_key
+from ensemble_sampling.core import Facts, Wrapper, broken, fact, some_key
+from ensemble_sampling.fast.one_step import in_one_step
 
 
 class Arms:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.agents.greedy import first, shares
+from ensemble_sampling.agents.greedy import shares
 from ensemble_sampling.decide import programs
 from ensemble_sampling.decide.states import State
 from ensemble_sampling.fast import inline
+from ensemble_sampling.fast.argmax import first
 from ensemble_sampling.ledger.ledger import TOGETHER, Decided
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
@@ -333,31 +334,3 @@ def test_a_mask_that_shows_another_array_is_read_every_time():
     assert bandit.choose(rows, available=shown).index == 0
     free[:] = [False, False, True]
     assert bandit.choose(rows, available=shown).index == 2
-
-
-def test_where_the_compiler_knows_of_no_order_decisions_are_the_same(monkeypatch):
-    assert inline.options() is not None
-    offer = np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32)
-
-    def played() -> list[Any]:
-        bandit, found = es.Bandit(es.EnsembleSampling(es.Linear(dim=3), members=4)), []
-        for _ in range(5):
-            found.append(bandit.choose(offer))
-            bandit.learn(found[-1].id, float(found[-1].index))
-        return [*(one.probabilities.tolist() for one in found), *jax.tree.leaves(bandit.state)]
-
-    expected = played()
-    monkeypatch.setattr(programs, "options", lambda: None)
-    programs._compiled.cache_clear()
-    found = played()
-    programs._compiled.cache_clear()
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_a_compiler_that_refuses_the_order_is_not_asked_for_it(monkeypatch):
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("No such compile option")
-
-    monkeypatch.setattr(inline.jax, "jit", refuse)
-    assert inline.options.__wrapped__() is None

@@ -10,7 +10,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.core import Tracer
 
 from . import compilation
 
@@ -96,7 +95,7 @@ class Facts:
         same key (agents; a posterior's takes the number of draws as well); None: it has none."""
 
     chances: Callable[[Any, Array, Array | None], Array] | None = None
-    """(state, values, available) -> `probabilities` by values that are settled, see `in_one_step`
+    """(state, values, available) -> `probabilities` by values that are settled, see `fast.one_step`
     (agents); None: only by features."""
 
     advance: Callable[[Key, Any, Array], Any] | None = None
@@ -163,33 +162,6 @@ def broken(state: Any) -> Array:
 def some_key() -> Any:
     """What any key is like, for `jax.eval_shape`: a real one would be computed by a device."""
     return jax.eval_shape(lambda: jax.random.key(0))
-
-
-def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
-    """`function(*given)` as a branch always taken, which the compiler does not know.
-
-    What comes of it is settled: whoever uses it reads the same numbers, where a compiler may
-    otherwise compute them again for each, and round them differently. And steps of which there are
-    dozens stay by themselves. Left among the large ones of an update, they make a CPU's threads
-    share the work of a single decision, and waking them takes longer than all of it.
-
-    word: a number that is known when it runs; mapped over, there is no branch
-    """
-    if not isinstance(word, Tracer):
-        return function(*given)  # not compiled, where a branch would be, anew in every call
-    seen: list[Any] = []  # what it gives, of which the other branch needs the shapes
-
-    def step(*given: Any) -> Any:
-        seen.append(function(*given))
-        return seen[-1]  # of this very trace, should there be another
-
-    def nothing(*given: Any) -> Any:
-        shapes = seen[0] if seen else jax.eval_shape(function, *given)
-        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-    number = jnp.issubdtype(word.dtype, jnp.inexact)
-    always = ~(word < -jnp.inf) if number else (word | 1) != 0
-    return jax.lax.cond(always, step, nothing, *given)
 
 
 class Environment(Protocol):

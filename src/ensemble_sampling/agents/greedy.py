@@ -1,6 +1,5 @@
 """The best action by values, ties shared, and how likely each action is to be it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +8,7 @@ from jax import Array
 
 from .. import checks
 from ..core import Key, Posterior, fact
+from ..fast.argmax import first
 
 
 def _best(values: Array, available: Array | None) -> Array:
@@ -20,11 +20,10 @@ def _best(values: Array, available: Array | None) -> Array:
 def _largest(values: Array, available: Array | None, settled: bool = False) -> Array:
     """Which of those available are the largest along the last axis; none where one is NaN.
 
-    settled: whether values are sure not to be computed twice, see `in_one_step`.
+    settled: whether values are sure not to be computed twice, see `fast.one_step`.
     """
     values = values if available is None else jnp.where(available, values, -jnp.inf)
-    top = halved(jnp.maximum, values) if settled else values
-    best = values == top.max(axis=-1, keepdims=True)
+    best = values == values.max(axis=-1, keepdims=True)
     best = best if available is None else best & available
     if available is None or settled or checks.known(values):
         return best
@@ -43,22 +42,6 @@ def _largest(values: Array, available: Array | None, settled: bool = False) -> A
         return best | (top & available & none), values, ~again
 
     return jax.lax.while_loop(lost, mended, (best, values, jnp.array(True)))[0]
-
-
-def halved(fold: Callable[[Array, Array], Array], values: Array) -> Array:
-    """Fewer values along the last axis that `fold` to the same: a CPU folds many at a time where
-    they are in two arrays, and one by one where they are in one."""
-    while (size := values.shape[-1]) > 16 and size % 2 == 0:
-        values = fold(values[..., : size // 2], values[..., size // 2 :])
-    return values
-
-
-def first(true: Array) -> Array:
-    """The index of the first that is true, 0 if none is; many times faster than an argmax."""
-    count = true.shape[-1]
-    places = jnp.where(true, jnp.arange(count, dtype=jnp.int32), count)
-    index = halved(jnp.minimum, places).min(axis=-1)
-    return jnp.where(index < count, index, 0)
 
 
 def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
@@ -86,7 +69,7 @@ def shares(values: Array, available: Array | None = None, settled: bool = False)
     if available is None:  # lest rounding leave none, see `_largest`
         available = jnp.ones(values.shape[-1], bool)
     best = _largest(values, available, settled).astype(values.dtype)
-    count = (halved(jnp.add, best) if settled else best).sum(axis=-1, keepdims=True)
+    count = best.sum(axis=-1, keepdims=True)
     return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best
 
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Posterior, in_one_step
+from ..core import Posterior
+from ..fast.one_step import in_one_step
 from .base import SamplingAgent
 from .greedy import votes
 

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..agents.greedy import first, halved, shares
+from ..agents.greedy import shares
 from ..config import as_array
-from ..core import Action, Agent, Facts, Key, fact, in_one_step, some_key
-from ..fast.inline import chosen, options, placed
+from ..core import Action, Agent, Facts, Key, fact, some_key
+from ..fast.argmax import first
+from ..fast.inline import chosen, placed
+from ..fast.one_step import in_one_step
 from ..fast.threefry import quick
 from .states import Layout, State
 
@@ -59,7 +61,7 @@ def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
     begin = compiled(init)
     belief = jax.eval_shape(begin, bound, some_key())
     where = chosen(belief)
-    programs = partial(_compiled, layout, where is not None)
+    programs = partial(_compiled, layout)
     return Begun(placed(bound, where), begin, programs, where, belief)
 
 
@@ -75,7 +77,7 @@ def _of(layout: Layout) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled(rules: Layout, in_order: bool, states: Layout | None) -> Programs:
+def _compiled(rules: Layout, states: Layout | None) -> Programs:
     """For rules and states of these structures; none while that of states is not known."""
     if states is None:
         return Programs(*[None] * 6)
@@ -87,8 +89,7 @@ def _compiled(rules: Layout, in_order: bool, states: Layout | None) -> Programs:
             found = function(rule, about, state, *rest)
             return states.packed(_kept(rule, states, found)) if learns else found
 
-        how = options() if in_order else None
-        return jax.jit(run, donate_argnums=2 if learns else (), compiler_options=how)
+        return jax.jit(run, donate_argnums=2 if learns else ())
 
     many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
     alone = of(choose), of(learn, True), of(rank), of(many)
@@ -194,7 +195,7 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     features, look = offered(rule, key, state, features, available)
     chances, values = _judged(rule, look, state, features, available)
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
-    index = first(total > halved(jnp.maximum, total).max() * _uniform(words, chances.dtype))
+    index = first(total > total.max() * _uniform(words, chances.dtype))
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])

@@ -37,21 +37,6 @@ def device() -> Any:
             os.environ[THREADS] = before
 
 
-@lru_cache(maxsize=1)
-def options() -> dict[str, str] | None:
-    """How to compile what runs there; None where XLA does not know of it.
-
-    XLA puts steps into an order in which many can be done at a time, and wakes other threads to
-    share them, which takes longer than the steps. In the order that needs the least memory few can.
-    """
-    given = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-    try:
-        jax.jit(lambda: 0, compiler_options=given).lower().compile()
-    except Exception:  # decisions only take longer
-        return None
-    return given
-
-
 def chosen(state: Any) -> Any:
     """The processor for a state of such arrays, or None for JAX's default."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))

@@ -2,7 +2,7 @@
 
 JAX compiles a CPU's Threefry as a loop over its rounds, every one of them several passes over
 memory, and such a loop for every key that is split. Written out, the rounds of all numbers of a
-draw are a single pass: the same bits, of a simulation's time a third less, and half the compiling.
+draw are a single pass: the same bits. A simulation of 1,000 arms takes 1.3 times as long without.
 """
 
 import math

@@ -78,5 +78,5 @@ def outputs(
     learner: Network, shared: History, member: Member, parameters: Any, action: Action
 ) -> Array:
     """The outputs (q,) that an outcome of the action is compared with."""
-    output = learner._outputs(shared, member, parameters, action.features[None], None)[0]
+    output = learner.outputs(shared, member, parameters, action.features[None])[0]
     return jnp.atleast_1d(output if learner.arms is None else output[action.index])

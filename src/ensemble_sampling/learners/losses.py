@@ -10,7 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..rewards import Reward
-from .histories import Moments
+from .scales import Moments
 
 
 class Loss(Protocol):

@@ -16,8 +16,9 @@ from ..core import Action, Key, Noise, some_key
 from ..networks import Readout, true_gradient
 from ..rewards import Reward, checked
 from . import modules
-from .histories import History, Moments, Reservoir, Scales, Window, put
+from .histories import History, Reservoir, Window, put
 from .losses import Loss, SquaredError
+from .scales import Moments, Scales
 
 
 class Member(NamedTuple):
@@ -219,13 +220,13 @@ class Network(eqx.Module):
             error=jnp.zeros(self._outcome_shape) if self.noise_std is None else None,
         )
 
-    def _outputs(
+    def outputs(
         self,
         shared: History,
         member: Member,
         parameters: Any,
         features: Array,
-        keys: Any,
+        keys: Any = None,
         index: Any = None,
     ) -> Array:
         """The outputs for rows of features, masked where keys are given, as the loss takes them."""
@@ -246,33 +247,29 @@ class Network(eqx.Module):
         scale: Moments = rescale(shared.scales.outcomes)
         return scale.center + scale.spread * outputs
 
-    def predict(self, shared: History, member: Member, features: Array) -> Array:
-        return self._rewards(shared, member, features, None)
-
-    def predict_masked(self, shared: History, member: Member, features: Array, keys: Key) -> Array:
-        """Expected rewards with a fresh dropout mask for every key."""
-        return self._rewards(shared, member, features, keys)
-
     def index(self, key: Key, member: Member) -> Any:
         """A random one of the models in a module with `indices`."""
         return modules.whole(self.make, member.model, member.fixed).index(key)
 
-    def predict_at(self, shared: History, member: Member, index: Any, features: Array) -> Array:
-        """Expected rewards under one of the models in a module with `indices`."""
-        return self._rewards(shared, member, features, None, index)
-
-    def _rewards(
-        self, shared: History, member: Member, features: Array, keys: Any, index: Any = None
+    def predict(
+        self,
+        shared: History,
+        member: Member,
+        features: Array,
+        keys: Key | None = None,
+        index: Any = None,
     ) -> Array:
+        """Expected rewards: with a dropout mask for every key, or under the model of an index."""
         checks.features(features, self.dim, self.arms)
         if self.arms is not None:
             features, keys = features[:1], None if keys is None else keys[:1]
-        outputs = self._outputs(shared, member, member.living, features, keys, index)
+        outputs = self.outputs(shared, member, member.living, features, keys, index)
         if self.reward is not None:
-            return self.loss.expected(self.reward, outputs, self._noise_std(shared, member))
+            return self.loss.expected(self.reward, outputs, self.noise(shared, member))
         return self.loss.mean(outputs if self.arms is None else outputs[0])
 
-    def _noise_std(self, shared: History, member: Member) -> Any:
+    def noise(self, shared: History, member: Member) -> Any:
+        """The noise's standard deviation, as told or as the member has learned it."""
         if shared.scales is None:
             return self.noise_std
         return shared.scales.noise_std(member.error, shared.held)
@@ -285,21 +282,10 @@ class Network(eqx.Module):
         action: Action,
         outcome: Array,
         noise: Noise,
-    ) -> tuple[History, Member]:
-        return self.follow(key, shared, member, action, outcome, noise)
-
-    def follow(
-        self,
-        key: Key,
-        shared: History,
-        member: Member,
-        action: Action,
-        outcome: Array,
-        noise: Noise,
         step: Step | None = None,
         batch_key: Key | None = None,
     ) -> tuple[History, Member]:
-        """`observe`, with steps of one's own, and with `batch_key` batches of one's own."""
+        """Learn from one outcome; with steps of one's own, and by `batch_key` batches too."""
         self._check(member, action, outcome, noise)
         slot_key, common_key, mask_key = jax.random.split(key, 3)
         member = self._surprised(mask_key, shared, member, action, outcome)
@@ -323,7 +309,7 @@ class Network(eqx.Module):
         def one_by_one(member: Member) -> Member:
             unroll = self.steps if self.steps <= 4 else 1  # a loop costs time, copies compilation
             at = rows, jnp.arange(self.steps)
-            return self._examine(jax.lax.scan(numbered, member, at, unroll=unroll)[0])
+            return self.examine(jax.lax.scan(numbered, member, at, unroll=unroll)[0])
 
         if step is None and jax.default_backend() == "gpu":
             from ..fast import network_kernel
@@ -355,7 +341,7 @@ class Network(eqx.Module):
         if shared.scales is None:
             return member
         keys = None if self.dropout is None else jax.random.split(key, 1)
-        output = self._outputs(shared, member, member.living, action.features[None], keys)[0]
+        output = self.outputs(shared, member, member.living, action.features[None], keys)[0]
         output = output if self.arms is None else output[action.index]
         square = (outcome - self.loss.mean(output)) ** 2
         # Before outcomes differ, surprises have no unit; nor does a lost network say anything.
@@ -437,7 +423,7 @@ class Network(eqx.Module):
     ) -> Array:
         """The same for one of the models in the member."""
         rows, use, keys = batch
-        targets, noise_std = history.outcomes[rows], self._noise_std(history, member)
+        targets, noise_std = history.outcomes[rows], self.noise(history, member)
         explores = self.dropout is not None or jax.tree.leaves(member.noise)
         if history.scales is not None and explores:
             noise_std = SHARE * noise_std
@@ -445,7 +431,7 @@ class Network(eqx.Module):
             shift = member.noise.shift[rows]
             shift = shift if index is None else jnp.tensordot(shift, index, (1, 0))
             targets = targets + noise_std * shift
-        outputs = self._outputs(history, member, model, history.features[rows], keys, index)
+        outputs = self.outputs(history, member, model, history.features[rows], keys, index)
         if history.chosen is not None:
             outputs = jnp.take_along_axis(outputs, history.chosen[rows, None], axis=1)[:, 0]
         each = jax.vmap(lambda o, y: self.loss(o, y, noise_std))(outputs, targets)
@@ -453,7 +439,7 @@ class Network(eqx.Module):
             each = each * member.noise.weight[rows]
         return each.mean() if use is None else (each * use).mean()
 
-    def _examine(self, member: Member) -> Member:
+    def examine(self, member: Member) -> Member:
         """Notice a network that blew up."""
         # One pass: the sum of squares is infinite or NaN where a weight is, or is about to be.
         norm = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(member.model))

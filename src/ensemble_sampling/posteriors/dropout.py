@@ -73,4 +73,4 @@ class Dropout(LearnerPosterior):
         if self.coherent:
             keys = jax.numpy.broadcast_to(key, features.shape[:1])
         shared, model = belief
-        return self.learner.predict_masked(shared, model, features, keys)
+        return self.learner.predict(shared, model, features, keys)

@@ -9,7 +9,8 @@ from jax import Array
 
 from .. import checks
 from ..config import LATER
-from ..core import Action, Key, Learner, Model, Noise, broken, fact, in_one_step
+from ..core import Action, Key, Learner, Model, Noise, broken, fact
+from ..fast.one_step import in_one_step
 from .base import LearnerPosterior
 
 

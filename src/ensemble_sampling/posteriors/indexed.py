@@ -42,7 +42,7 @@ class Indexed(LearnerPosterior):
 
     def model(self, belief: Any, index: Any) -> Model:
         """The model of one index."""
-        return eqx.Partial(self.learner.predict_at, *belief, index)
+        return eqx.Partial(self.learner.predict, *belief, index=index)
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
         learn_key, noise_key = jax.random.split(key)

@@ -91,7 +91,7 @@ class Langevin(LearnerPosterior):
 
             # Chains that follow the same minibatches go astray together. Steps use the keys below.
             batches = jax.random.fold_in(chain, self.learner.steps)
-            return self.learner.follow(
+            return self.learner.observe(
                 learn_key, shared, member, action, outcome, Noise(), step, batches
             )
 

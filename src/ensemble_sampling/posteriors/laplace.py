@@ -123,7 +123,7 @@ class Laplace(LearnerPosterior):
 
     def _likelihood(self, belief: Bell, member: Member, outcome: Array) -> Any:
         """The negative log-likelihood of the outcome as a function of outputs (q,)."""
-        learner, noise_std = self.learner, self.learner._noise_std(belief.shared, member)
+        learner, noise_std = self.learner, self.learner.noise(belief.shared, member)
         shape = jnp.shape(outcome)
         return lambda output: learner.loss(output.reshape(shape), outcome, noise_std) / 2
 
@@ -159,7 +159,7 @@ class Laplace(LearnerPosterior):
             return tried[jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))]
 
         a = jax.lax.fori_loop(0, NEWTON, step, jnp.zeros_like(output))
-        return self.learner._examine(member._replace(model=whole(weights + root @ (rooted.T @ a))))
+        return self.learner.examine(member._replace(model=whole(weights + root @ (rooted.T @ a))))
 
     def sample(self, key: Key, belief: Bell) -> Model:
         shared, member, spread = belief

@@ -77,7 +77,7 @@ class NeuralLinear(LearnerPosterior):
         shared, member, *_ = belief
         shared, member = self.learner.observe(key, shared, member, action, outcome, Noise())
         phi, rest = self._features(shared, member, shared.features)
-        noise_std = self.learner._noise_std(shared, member)
+        noise_std = self.learner.noise(shared, member)
         held = jnp.arange(len(phi)) < shared.held
         phi = jnp.where(held[:, None], phi, 0.0) / noise_std
         target = jnp.where(held, shared.outcomes - rest, 0.0) / noise_std

@@ -73,7 +73,7 @@ def gold_standard(
     width, noise_std = layers.widths(learner, member), learner.noise_std
 
     def log_density(weights: Array) -> Array:
-        outputs = learner._outputs(shared, member, whole(weights), features, None)
+        outputs = learner.outputs(shared, member, whole(weights), features)
         misfit = jax.vmap(lambda o, y: learner.loss(o, y, noise_std))(outputs, outcomes)
         return -(misfit.sum() + jnp.sum((weights / width) ** 2)) / 2
 

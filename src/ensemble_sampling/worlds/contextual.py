@@ -10,7 +10,20 @@ from jax import Array
 from .. import checks
 from ..config import as_text
 from ..core import Action, Key, Round
-from .labelled import _width
+
+
+def _width(context: Any) -> int:
+    """How many features a function's contexts have, once it was seen to give some."""
+    try:
+        shape = jax.eval_shape(lambda: context(jax.random.key(0), jnp.zeros((), jnp.int32))).shape
+    except jax.errors.JAXTypeError as error:
+        raise TypeError(
+            "a context function is compiled, and the period not known then: write jax.numpy in "
+            "place of numpy, and jnp.where in place of `if`"
+        ) from error
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"the context function returned shape {shape}, expected (features,)")
+    return shape[0]
 
 
 class ContextualWorld(NamedTuple):

@@ -12,20 +12,6 @@ from .. import checks
 from ..core import Action, Key, Round
 
 
-def _width(context: Any) -> int:
-    """How many features a function's contexts have, once it was seen to give some."""
-    try:
-        shape = jax.eval_shape(lambda: context(jax.random.key(0), jnp.zeros((), jnp.int32))).shape
-    except jax.errors.JAXTypeError as error:
-        raise TypeError(
-            "a context function is compiled, and the period not known then: write jax.numpy in "
-            "place of numpy, and jnp.where in place of `if`"
-        ) from error
-    if len(shape) != 1 or not shape[0]:
-        raise ValueError(f"the context function returned shape {shape}, expected (features,)")
-    return shape[0]
-
-
 def _no_class(label: Any) -> bool:
     """Whether it is missing: None, NaN, or pandas' words for them, which equal nothing."""
     return label is None or type(label).__name__ in ("NAType", "NaTType") or label != label
