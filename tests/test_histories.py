@@ -10,7 +10,8 @@ import pytest
 from reference import learn, regression
 
 import ensemble_sampling as es
-from ensemble_sampling.learners.histories import History, Moments, Scales
+from ensemble_sampling.learners.histories import History
+from ensemble_sampling.learners.scales import Moments, Scales
 
 
 def line(key):

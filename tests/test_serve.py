@@ -296,12 +296,12 @@ def test_the_body_of_an_operation_without_one_has_the_same_limit(served):
 
 
 def test_bodies_that_do_not_come_shut_nobody_out(tmp_path):
-    from ensemble_sampling.serve.run import Patient
+    from ensemble_sampling.serve.http.connections import Connection
 
-    class Few(Patient):
+    class Few(Connection):
         most = 5
 
-    head = f"POST {BASE}/decide HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{{"
+    head = f"POST {BASE}/choose HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{{"
     with running(tmp_path, Few) as (url, _), ExitStack() as stack:
         host, port = url.removeprefix("http://").split(":")
         for _ in range(10):
