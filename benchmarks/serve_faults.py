@@ -114,9 +114,9 @@ def check(place: Place, clients: list[Client]) -> dict[str, Any]:
         outcomes, known = bandit._ledger.outcomes, bandit._ledger.outcomes
         rows = {id: n for n, id in enumerate(log["id"])}
         bandit._ledger.discard("state.safetensors")
-        bandit._mind.taught = None
-        bandit._mind._marks = []
-        replayed = bandit._mind.sync(bandit._ledger)
+        bandit._replica.version = None
+        bandit._replica._marks = []
+        replayed = bandit._replica.sync(bandit._ledger)
         same = jax.tree.all(jax.tree.map(np.array_equal, state, jax.tree.map(np.array, replayed)))
     lost = wrong = forgotten = 0
     for client in clients:

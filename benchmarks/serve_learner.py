@@ -16,9 +16,10 @@ import jax
 import numpy as np
 from serve_load import bodies
 
-from ensemble_sampling.serve.decider import Shared
-from ensemble_sampling.serve.types import Ask
-from ensemble_sampling.serve.updater import Keeper
+from ensemble_sampling.serve.decider import Decider
+from ensemble_sampling.serve.replicas import Replicas
+from ensemble_sampling.serve.types import ChoiceRequest
+from ensemble_sampling.serve.updater import Updater
 
 
 def main() -> None:
@@ -28,32 +29,32 @@ def main() -> None:
     args = parser.parse_args()
     asked = [json.loads(body) for body in bodies(random.Random(0))]
     with tempfile.TemporaryDirectory() as folder:
-        front = Shared(Path(folder) / "one")
-        keeper = Keeper(front, Path(folder) / "one")
+        replicas = Replicas(Path(folder) / "one")
+        front, updater = Decider(replicas), Updater(replicas, Path(folder) / "one")
         rng, took = np.random.default_rng(0), []
         for start in range(0, args.outcomes, 250):
-            asks = [Ask(**asked[(start + n) % len(asked)]) for n in range(250)]
+            asks = [ChoiceRequest(**asked[(start + n) % len(asked)]) for n in range(250)]
             began = time.perf_counter()
             (made,), _ = front.work([asks], [])
             took.append((time.perf_counter() - began) / 250)
             front.work([], [[(one.id, float(rng.random() < 0.3), None) for one in made]])
             if start < 2000:  # the last time units change is at 1,024 outcomes
-                while keeper.front.mind().taught.outcomes < start + 250:
-                    keeper.step()
-        first, began = front.mind().taught.outcomes, time.perf_counter()
-        while front.mind().taught.outcomes < args.outcomes:
-            keeper.step()
-        jax.block_until_ready(front.mind().taught.state)
+                while replicas.main.version.outcomes < start + 250:
+                    updater.step()
+        first, began = replicas.main.version.outcomes, time.perf_counter()
+        while replicas.main.version.outcomes < args.outcomes:
+            updater.step()
+        jax.block_until_ready(replicas.main.version.state)
         seconds = time.perf_counter() - began
-        packed = keeper._mind.packed(keeper._ledger)
+        packed = updater._replica.packed(updater._ledger)
         found = {
             "outcomes_per_second": (args.outcomes - first) / seconds,
             "ms_per_outcome": 1e3 * seconds / (args.outcomes - first),
             "ms_per_decision_in_batches": 1e3 * float(np.median(took[4:])),
             "bytes_of_a_state": len(packed),
         }
-        keeper.close()
-        front.close()
+        updater.close()
+        replicas.close()
     print(json.dumps(found, indent=1))
     if args.out:
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -13,7 +13,7 @@ from azure.cognitiveservices.personalizer import PersonalizerClient as FirstClie
 from azure.core.credentials import AzureKeyCredential
 from msrest.authentication import CognitiveServicesCredentials
 
-from ensemble_sampling.serve.engine import Ask, Engine, Made, Settings
+from ensemble_sampling.serve.engine import Choice, ChoiceRequest, Engine, Settings
 from ensemble_sampling.serve.http.app import build
 from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.service import Service
@@ -34,8 +34,8 @@ class Running(NamedTuple):
     key: str
     narrow: str
     engine: Engine
-    asked: list[Ask]
-    made: dict[tuple[str | None, str], Made]
+    asked: list[ChoiceRequest]
+    made: dict[tuple[str | None, str], Choice]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def served(tmp_path_factory) -> Iterator[Running]:
     engine, asked, made = service.engines["default"], [], {}
     decide = engine.decide
 
-    async def recording(asks: Sequence[Ask]) -> list[Made]:
+    async def recording(asks: Sequence[ChoiceRequest]) -> list[Choice]:
         asked.extend(asks)
         answers = await decide(asks)
         made.update({(one.event, one.slot): one for one in answers})

@@ -9,6 +9,7 @@ import warnings
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from sklearn.linear_model import Ridge, SGDRegressor
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import bandit as bandit_module
-from ensemble_sampling.decide.states import State
+from ensemble_sampling.decide.programs import State
 
 DIM = 3
 AGENT = es.EnsembleSampling(es.Linear(dim=DIM, noise_std=0.5), members=6)
@@ -125,10 +126,11 @@ def test_the_index_is_drawn_by_a_key_of_its_own():
 def test_offers_of_many_sizes_share_few_compilations(monkeypatch):
     agent = es.EnsembleSampling(es.Linear(dim=2), members=4)
     bandit = es.Bandit(agent)
-    before = bandit._mind._choose_packed._cache_size()
+    programs: Any = bandit._replica.programs
+    before = programs._choose_sheet._cache_size()
     for k in range(1, 65):
         bandit.choose(np.ones((k, 2)))
-    assert bandit._mind._choose_packed._cache_size() - before == 4  # 8, 16, 32, 64
+    assert programs._choose_sheet._cache_size() - before == 4  # 8, 16, 32, 64
 
 
 def test_padding_does_not_change_a_choice():
@@ -160,7 +162,7 @@ def test_outcomes_may_come_in_any_order_and_the_order_is_what_is_replayed():
     for i in np.random.default_rng(3).permutation(10):
         bandit.learn(decisions[i].id, float(i))
     before = bandit.state
-    bandit._mind.taught = None  # as after an interrupted update: rebuilt from the ledger
+    bandit._replica.version = None  # as after an interrupted update: rebuilt from the ledger
     after = bandit.state
     assert equal(before, after)
 
@@ -402,7 +404,7 @@ def test_threads_may_share_a_bandit(where, tmp_path):
     summary = bandit.summary()
     assert (summary.decisions, summary.outcomes) == (40, 40)
     state = bandit.state
-    bandit._mind.taught = None
+    bandit._replica.version = None
     assert equal(state, bandit.state)
 
 
@@ -589,11 +591,11 @@ def test_beliefs_that_are_no_numbers_are_noticed_and_nothing_is_recorded():
     bandit = es.Bandit(AGENT)
     play(bandit, OFFERS[:3])
     assert bandit.summary().diverged == 0
-    taught = bandit._mind.taught
+    taught = bandit._replica.version
     assert taught is not None
-    nothing = jax.tree.map(lambda a: a * jnp.nan, taught.state.belief)
-    lost = State(taught.state.scale, nothing)
-    bandit._mind.taught = taught._replace(state=lost)
+    state = bandit.state
+    lost = State(state.scale, jax.tree.map(lambda a: a * jnp.nan, state.belief))
+    bandit._replica.version = taught._replace(state=bandit._replica.programs.hold(lost))
     with pytest.raises(ValueError, match="no numbers any more"):
         bandit.choose(OFFERS[3])
     summary = bandit.summary()
@@ -662,7 +664,7 @@ def test_an_interrupt_at_any_line_loses_nothing_and_teaches_nothing_twice(
         bandit.learn(id, 0.5 if outcome is None else outcome)
     assert bandit.summary().pending == 0
     live, shares = bandit.state, bandit.choose(OFFERS[3]).probabilities
-    bandit._mind.taught = None  # learned anew from the ledger
+    bandit._replica.version = None  # learned anew from the ledger
     if where == "disk":
         (tmp_path / "state.safetensors").unlink(missing_ok=True)
     assert np.array_equal(bandit.choose(OFFERS[3]).probabilities, shares)

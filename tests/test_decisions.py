@@ -39,7 +39,9 @@ def models(bandit, offer=OFFER):
     state = bandit.state
     belief = jax.tree.map(jnp.asarray, state.belief)
     features = state.scale.apply(jnp.asarray(offer, float))
-    return np.asarray(bandit._mind.agent.posterior.values(jax.random.key(0), belief, features, 7))
+    return np.asarray(
+        bandit._replica.agent.posterior.values(jax.random.key(0), belief, features, 7)
+    )
 
 
 # What actions are worth.

@@ -97,11 +97,11 @@ def test_a_folder_goes_on_with_the_numbers_it_was_begun_with(tmp_path):
     assert Default().members != 7
     with es.Bandit.open(tmp_path) as bandit:
         bandit.choose(context=[1.0, 2.0])
-        assert bandit._mind.recipe == Default(members=7, spread=0.5)
-        assert bandit._mind.agent.posterior.members == 7
+        assert bandit._setup.recipe == Default(members=7, spread=0.5)
+        assert bandit._replica.agent.posterior.members == 7
         assert bandit._ledger.description["default"]["members"] == 7
     with es.Bandit.migrate(tmp_path, actions=NAMES) as bandit:  # unless it is asked to
-        assert bandit._mind.agent.posterior.members == Default().members
+        assert bandit._replica.agent.posterior.members == Default().members
 
 
 def room(arms, width, **settings):
@@ -121,7 +121,7 @@ def test_many_actions_take_a_tenth_of_the_memory_of_as_many_waves_for_each():
 def test_it_says_how_much_memory_it_takes_before_it_takes_it(monkeypatch):
     monkeypatch.setattr(replica, "LARGE", 2**20)
     large = es.EnsembleSampling(es.PerAction(es.Linear(50), 100), 2)
-    monkeypatch.setattr(replica.Mind, "_fresh", lambda _: pytest.fail("it took it"))
+    monkeypatch.setattr(replica.Replica, "fresh", lambda _: pytest.fail("it took it"))
     said = "takes 2 MiB for 100 actions of 50 features, and up to 3 times as much"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

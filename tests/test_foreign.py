@@ -117,7 +117,7 @@ def test_the_default_agent_takes_a_log_of_words_at_once(tmp_path):
         bandit.choose([{"dish": "tea"}, {"dish": "soup"}], context={"city": "x"})
     with es.Bandit.open(tmp_path) as bandit:
         assert equal(bandit.state, state)
-        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
+        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
 
 
 def test_another_bandits_log_can_be_learned():

@@ -11,10 +11,11 @@ import pytest
 import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import shares
 from ensemble_sampling.decide import programs
-from ensemble_sampling.decide.states import State
-from ensemble_sampling.fast import inline
+from ensemble_sampling.decide.programs import Programs, Rule, State, padded
+from ensemble_sampling.fast import inline, packing
 from ensemble_sampling.fast.argmax import first
-from ensemble_sampling.ledger.ledger import TOGETHER, Decided
+from ensemble_sampling.inputs.scale import Scale
+from ensemble_sampling.ledger.ledger import TOGETHER
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 
@@ -64,48 +65,71 @@ def test_the_first_that_is_true_is_found():
 
 @pytest.mark.parametrize(("rows", "room"), [(1, 8), (5, 8), (9, 16)])
 def test_a_packed_decision_is_the_same(bandit, rows, room):
-    rng, mind = np.random.default_rng(2), bandit._mind
-    held = mind._held(mind.sync(bandit._ledger))
+    rng, replica = np.random.default_rng(2), bandit._replica
+    programs = replica.programs
+    held = replica.sync(bandit._ledger)
     table = rng.normal(size=(rows, 3)).astype(np.float32)
     mask = np.arange(rows) % 3 != 1
-    filled, free = mind._filled(table, mask)
+    filled, free = padded(table, mask)
     assert len(free) == room
-    sheet = programs.Sheet(table.shape, table.dtype, room)
+    sheet = packing.Sheet(table.shape, table.dtype, room)
     everything = np.ones(rows, bool)
     everything.flags.writeable = False  # so that it need not be written twice
-    sheet.filled(1, 2, table + 1, everything)  # of which nothing must be left
-    packed = sheet.filled(7, 8, table, mask)
-    fresh = programs.Sheet(table.shape, table.dtype, room).filled(7, 8, table, mask)
+    sheet.filled((1, 2), table + 1, everything)  # of which nothing must be left
+    packed = sheet.filled((7, 8), table, mask)
+    fresh = packing.Sheet(table.shape, table.dtype, room).filled((7, 8), table, mask)
     np.testing.assert_array_equal(packed.view(np.uint32), fresh.view(np.uint32))
     words = np.array([7, 8], np.uint32)
-    alone = mind._choose(mind._bound, words, held, filled, free)
-    np.testing.assert_array_equal(mind._choose_packed(mind._bound, packed, held), alone)
+    alone = programs._choose(programs._bound, words, held.arrays, filled, free)
+    found = programs._choose_sheet(programs._bound, packed, held.arrays)
+    np.testing.assert_array_equal(found, alone)
 
 
 def test_a_packed_outcome_is_learned_the_same(bandit):
-    mind = bandit._mind
-    held = lambda: mind._held(mind.sync(bandit._ledger).copy())  # noqa: E731
+    replica, programs = bandit._replica, bandit._replica.programs
+    held = lambda: programs.copy(replica.sync(bandit._ledger)).arrays  # noqa: E731
     x = np.array([1.0, -2.0, 0.5], np.float32)
-    packed = programs.Slip(len(x), x.dtype).filled((7, 8, 9), x, 0.25)
-    one = mind._learn_packed(mind._bound, packed, held())
+    packed = packing.Slip(len(x), x.dtype).filled((7, 8, 9), x, 0.25)
+    one = programs._learn_slip(programs._bound, packed, held())
     words, outcome = np.array([7, 8, 9], np.uint32), np.float32(0.25)
-    other = mind._learn(mind._bound, words, held(), x, outcome)
+    other = programs._learn(programs._bound, words, held(), x, outcome)
     jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("floor", [None, 0.2])
+def test_packed_programs_give_the_numbers_of_plain_ones(floor):
+    """What is only faster changes nothing: choices, ranks, values and states."""
+    rule = Rule(AGENT, floor)
+    rng, start = np.random.default_rng(6), jnp.array([3, 4], jnp.uint32)
+    offers = [rng.normal(size=(rows, 3)).astype(np.float32) for rows in (2, 5, 9)]
+    found = []
+    for each in (Programs(rule), packing.Packed(rule)):
+        state, said = each.begin(start, Scale.init(3, True)), []
+        for n, table in enumerate(offers):
+            mask = np.arange(len(table)) != 1
+            drawn = each.choose(state, (7, n), table, mask)
+            (again,) = each.choose_many(state, [(7, n)], [table], [mask])
+            jax.tree.map(np.testing.assert_array_equal, drawn, again)
+            order = each.rank(state, (7, n), table, mask, drawn.index)
+            state = each.learn(state, (8, n, drawn.index), table[drawn.index], 0.5)
+            said.append((*drawn, order))
+        found.append((said, each.state(each.copy(state))))
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_what_may_not_have_been_read_is_not_written_to(bandit, ready):
     """JAX reads an array when its program runs, which may be after it was called."""
-    mind, given = bandit._mind, []
+    programs, given = bandit._replica.programs, []
 
     class Later(list):
         def is_ready(self):
             return ready
 
-    mind._learn_packed = lambda bound, packed, held: given.append(packed) or [Later()]
-    mind._held = lambda state: []
+    programs._learn_slip = lambda bound, packed, held: given.append(packed) or [Later()]
+    held = bandit._replica.sync(bandit._ledger)
     for number in (5, 6):
-        mind._apply(Decided(number, 0.0, 0, None, np.ones(3, np.float32), np.ones(4)), 1.0)
+        programs.learn(held, (1, number, 0), np.ones(3, np.float32), 1.0)
     numbers = [np.asarray(packed).view(np.uint32)[1] for packed in given]
     assert numbers == ([6, 6] if ready else [5, 6])  # the same memory, or not
 
@@ -122,13 +146,13 @@ def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():
     if where is None:
         pytest.skip("decisions run on JAX's default device")
     table, free = np.ones((5, 3), np.float32), np.ones(5, bool)
-    sheet = programs.Sheet(table.shape, table.dtype, 8, where)
-    shown = sheet.filled(1, 2, table, free)
+    sheet = packing.Sheet(table.shape, table.dtype, 8, where)
+    shown = sheet.filled((1, 2), table, free)
     assert isinstance(shown, jax.Array)
     for factor in (2, 3):
-        assert sheet.filled(1, 2, factor * table, free) is shown
+        assert sheet.filled((1, 2), factor * table, free) is shown
         np.testing.assert_array_equal(jax.jit(lambda x: x[-8:-3])(shown), factor * table)
-    slip = programs.Slip(3, np.float32, where)
+    slip = packing.Slip(3, np.float32, where)
     one = slip.filled((1, 2, 3), table[0], 0.5)
     assert isinstance(one, jax.Array)
     assert slip.filled((1, 2, 4), table[0], 0.25) is one
@@ -138,9 +162,9 @@ def test_programs_are_given_an_array_that_lies_where_it_is_filled_in():
 def test_memory_that_cannot_be_shared_is_given_as_it_is():
     odd = np.zeros(101, np.uint8)[1:].view(np.float32)  # JAX would copy what is not aligned
     for where in (None, inline.device()):
-        assert programs._shown(odd, where) is odd
+        assert packing._shown(odd, where) is odd
     begin = {
-        programs._aligned((size,), np.dtype("float32")).ctypes.data % 64 for size in range(1, 99)
+        packing._aligned((size,), np.dtype("float32")).ctypes.data % 64 for size in range(1, 99)
     }
     assert begin == {0}
 
@@ -198,11 +222,9 @@ def test_small_states_are_computed_by_the_thread_that_asks_and_large_ones_are_no
     assert where.platform == "cpu"
     assert where != jax.devices()[0]
     small = es.Bandit(AGENT)
-    mind = small._mind
-    assert mind._held(mind.sync(small._ledger))[0].devices() == {where}
+    assert small._replica.sync(small._ledger).arrays[0].devices() == {where}
     large = es.Bandit(es.EnsembleSampling(es.Linear(dim=400, noise_std=1.0), members=3))
-    mind = large._mind
-    assert mind._held(mind.sync(large._ledger))[0].devices() == {jax.devices()[0]}
+    assert large._replica.sync(large._ledger).arrays[0].devices() == {jax.devices()[0]}
 
 
 def test_states_keep_the_names_of_their_arrays():
@@ -223,14 +245,15 @@ def test_a_state_is_the_same_packed_and_taken_apart():
     key, count = jax.random.key(3), jnp.arange(3, dtype=jnp.int32)
     floats = (jnp.ones((2, 3)), jnp.zeros((0, 5)), jnp.full((), 7.0))  # one of them is empty
     state = State(None, {"a": (large, key), "b": (count, *floats)})
-    layout, arrays = state.held()
-    assert len(arrays) == 4  # the large one, the floats, the key, the whole numbers
-    again = State.of(layout, arrays)
-    for one in (again, State.of(layout, arrays).copy()):
-        assert jax.tree.structure(one) == jax.tree.structure(state)
-        leaves = zip(jax.tree.leaves(one), jax.tree.leaves(state), strict=True)
+    programs = packing.Packed(Rule(es.Uniform()))
+    held = programs.hold(state)
+    assert len(held.arrays) == 4  # the large one, the floats, the key, the whole numbers
+    for one in (held, programs.copy(held)):
+        again = programs.state(one)
+        assert jax.tree.structure(again) == jax.tree.structure(state)
+        leaves = zip(jax.tree.leaves(again), jax.tree.leaves(state), strict=True)
         assert all(a.dtype == b.dtype and bool((a == b).all()) for a, b in leaves)
-    assert State(None, again.belief).held()[0] is layout
+    assert programs.hold(programs.state(held)).layout is held.layout
 
 
 class Certain(es.ThompsonSampling):
@@ -309,21 +332,22 @@ def test_a_state_may_have_no_numbers(agent):
 
 
 def test_two_threads_do_not_fill_in_the_same_sheet(monkeypatch):
-    mind = es.Bandit(AGENT)._mind
-    mind.settle(3)
-    state, mask = mind._fresh(), np.ones(4, bool)
-    tables = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(mind.dtype)
-    alone = [mind.pick(n, table, mask, state)[1].tolist() for n, table in enumerate(tables)]
-    choose, inner = mind._choose_packed, []
+    replica = es.Bandit(AGENT)._replica
+    replica.settle(3)
+    state, mask = replica.fresh(), np.ones(4, bool)
+    tables = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(replica.dtype)
+    alone = [replica.choose(n, table, mask, state)[1].tolist() for n, table in enumerate(tables)]
+    programs: Any = replica.programs
+    choose, inner = programs._choose_sheet, []
 
     def interrupted(*given):
         if not inner:
             inner.append(None)
-            inner[0] = mind.pick(1, tables[1], mask, state)[1].tolist()
+            inner[0] = replica.choose(1, tables[1], mask, state)[1].tolist()
         return choose(*given)
 
-    monkeypatch.setattr(mind, "_choose_packed", interrupted)
-    assert [mind.pick(0, tables[0], mask, state)[1].tolist(), inner[0]] == alone
+    monkeypatch.setattr(replica.programs, "_choose_sheet", interrupted)
+    assert [replica.choose(0, tables[0], mask, state)[1].tolist(), inner[0]] == alone
 
 
 def test_a_mask_that_shows_another_array_is_read_every_time():

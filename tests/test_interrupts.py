@@ -354,6 +354,6 @@ def test_interrupts_at_random_moments_never_wedge_a_bandit(tmp_path, alarm, wher
     recorded = dict(zip(log["id"], log["outcome"], strict=True))
     assert all(recorded[id] == outcome for id, outcome in known.items())
     assert all(recorded[id] is None for id in recorded.keys() - known.keys())
-    bandit._mind.taught = None
+    bandit._replica.version = None
     assert jax.tree.all(jax.tree.map(np.array_equal, bandit.state, state))  # replay agrees
     bandit.close()

@@ -27,7 +27,7 @@ from personalizer import (
 )
 
 import ensemble_sampling as es
-from ensemble_sampling.serve.engine import Made, Refused, Settings
+from ensemble_sampling.serve.engine import Choice, Refused, Settings
 from ensemble_sampling.serve.personalizer.calls import IGNORED
 from ensemble_sampling.serve.personalizer.events import ranked
 from ensemble_sampling.serve.personalizer.features import described
@@ -90,7 +90,7 @@ def test_an_excluded_first_action_stays_before_the_one_that_was_chosen(client):
 
 def test_what_was_chosen_comes_first_then_the_likely_then_as_offered():
     shares = np.array([0.1, 0.3, 0.0, 0.5, 0.1])
-    made = Made("id", "e", "", 4, "e", list("abcde"), shares, mean=np.arange(5.0))
+    made = Choice("id", "e", "", 4, "e", list("abcde"), shares, mean=np.arange(5.0))
     assert [id for id, _ in ranked(made, {"c"})] == ["e", "d", "c", "b", "a"]
     assert [share for _, share in ranked(made, {"c"})] == [0.1, 0.5, 0.0, 0.3, 0.1]
     # What a ledger remembers gives the same.

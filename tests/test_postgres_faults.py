@@ -170,7 +170,7 @@ def test_a_bandit_goes_on_whenever_its_connection_is_lost(place, kind, monkeypat
         assert len(set(log["id"])) == len(log["id"]) <= 3 * nth + 1
         recorded = dict(zip(log["id"], log["outcome"], strict=True))
         assert {id: y for id, y in recorded.items() if y is not None} == known
-        bandit._mind.taught = None
+        bandit._replica.version = None
         assert jax.tree.all(jax.tree.map(np.array_equal, bandit.state, state))  # replay agrees
 
 

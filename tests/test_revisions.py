@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -82,8 +83,9 @@ def test_only_what_came_after_the_last_state_at_hand_is_learned_again(monkeypatc
     bandit = es.Bandit(AGENT, normalise=False)
     ids = ids_of(bandit)
     bandit.learn_many([(id, 1.0) for id in ids])
-    learn, calls = bandit._mind._learn_packed, []
-    bandit._mind._learn_packed = lambda *given: calls.append(1) or learn(*given)
+    programs: Any = bandit._replica.programs
+    learn, calls = programs._learn_slip, []
+    programs._learn_slip = lambda *given: calls.append(1) or learn(*given)
     for id in ids[26:29]:
         bandit.correct(id, 0.0)
     assert not calls  # not before it is needed
@@ -308,7 +310,7 @@ def test_an_interrupt_at_any_line_revises_once_or_not_at_all(tmp_path, where, st
     assert {y for y in bandit.log()["outcome"] if y is not None} == {1.0}
     assert sum(y == 1.0 for y in bandit.log()["outcome"]) == bandit.summary().outcomes
     state = bandit.state
-    bandit._mind.taught, bandit._mind._marks = None, []
+    bandit._replica.version, bandit._replica._marks = None, []
     if where == "disk":
         (tmp_path / "state.safetensors").unlink(missing_ok=True)
     assert equal(bandit.state, state)

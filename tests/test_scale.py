@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 from sklearn.linear_model import SGDRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.replica import Mind
+from ensemble_sampling.decide.replica import Replica
 from ensemble_sampling.inputs.scale import LAST, MOST, Scale, frozen
 
 DIM, NOISE = 4, 0.3
@@ -58,7 +59,7 @@ def posterior(rows, outcomes):
 
 def belief(bandit):
     """Mean and the covariance's root, of an exact linear agent that was told its noise."""
-    known, noise = bandit.state.belief[0], bandit._mind.agent.posterior.learner.noise_std
+    known, noise = bandit.state.belief[0], bandit._replica.agent.posterior.learner.noise_std
     mean, root = (
         np.asarray(part.value, np.float64) + np.asarray(part.lost, np.float64)
         for part in (known.mean, known.root)
@@ -129,7 +130,7 @@ def test_one_at_a_time_in_batches_and_replayed_the_state_is_the_same_to_the_bit(
     (tmp_path / "state.safetensors").unlink()
     with es.Bandit.open(tmp_path, EXACT, snapshot_every=700) as replayed:
         assert equal(replayed.state, live)
-    single._mind.taught = None
+    single._replica.version = None
     assert equal(single.state, state)
 
 
@@ -152,7 +153,7 @@ def test_agents_of_open_width_replay_to_the_same_state(agent):
     assert live.scale is not None
     assert np.asarray(live.scale.size) == pytest.approx(sizes(rows), rel=1e-6)
     before = bandit.choose(offer).probabilities
-    bandit._mind.taught = None
+    bandit._replica.version = None
     assert np.array_equal(bandit.state.scale.size, live.scale.size)  # pyright: ignore
     assert np.array_equal(bandit.choose(offer).probabilities, before)
     if not isinstance(agent, es.EstimatorEnsemble):
@@ -172,7 +173,8 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
     rows, outcomes = rows_with_newcomers(16), np.sin(np.arange(16))
     expected = taught(es.Bandit(EXACT), rows, outcomes).state
     bandit = es.Bandit(EXACT)
-    learn, calls = bandit._mind._learn_packed, []
+    programs: Any = bandit._replica.programs
+    learn, calls = programs._learn_slip, []
 
     def interrupted(*given):
         calls.append(1)
@@ -180,7 +182,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
             raise KeyboardInterrupt
         return learn(*given)
 
-    bandit._mind._learn_packed = interrupted
+    programs._learn_slip = interrupted
     decisions = bandit.choose_many([row[None] for row in rows])
     for decision, y in zip(decisions, outcomes.tolist(), strict=True):
         for _ in range(3):
@@ -193,8 +195,9 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
 def test_where_sizes_do_not_change_nothing_is_learned_twice():
     rows = np.random.default_rng(0).integers(0, 2, size=(40, DIM)).astype(np.float32)
     bandit = es.Bandit(EXACT)
-    learn, calls = bandit._mind._learn_packed, []
-    bandit._mind._learn_packed = lambda *given: calls.append(1) or learn(*given)
+    programs: Any = bandit._replica.programs
+    learn, calls = programs._learn_slip, []
+    programs._learn_slip = lambda *given: calls.append(1) or learn(*given)
     for row in rows:
         bandit.learn(bandit.choose(row[None]).id, 1.0)
     assert len(calls) == 40
@@ -272,8 +275,8 @@ def test_what_a_snapshot_knows_is_not_learned_again(tmp_path, monkeypatch):
     taught(bandit, rows[20:], outcomes[20:])
     live = bandit.state
     bandit._ledger.close()  # as if killed: the snapshot is of 20 outcomes
-    apply, learned = Mind._apply, []
-    monkeypatch.setattr(Mind, "_apply", lambda *a: learned.append(1) or apply(*a))
+    apply, learned = Replica._apply, []
+    monkeypatch.setattr(Replica, "_apply", lambda *a: learned.append(1) or apply(*a))
     with es.Bandit.open(tmp_path, EXACT) as again:
         assert len(learned) == 4
         assert equal(again.state, live)

@@ -372,14 +372,14 @@ def test_others_are_decided_while_programs_for_new_offers_are_compiled(tmp_path)
 
     with running(tmp_path) as (url, service), ThreadPoolExecutor(1) as pool:
         assert [decide(2), decide(2)] == [200, 200]
-        front, may = service.engines["default"]._front, threading.Event()
-        prepare = front.prepare
+        warmup, may = service.engines["default"]._decider.warmup, threading.Event()
+        prepare = warmup.prepare
 
         def slow(offer, size):
             assert size > 1 or may.wait(30)
             return prepare(offer, size)
 
-        front.prepare = slow
+        warmup.prepare = slow
         late = pool.submit(decide, 20)
         time.sleep(0.2)
         assert decide(2) == 200

@@ -213,7 +213,7 @@ def test_no_answer_says_where_a_bandit_is_kept(tmp_path, caplog, monkeypatch):
             found = sent(url, method, path, body)
             assert found.status_code == status, found.text
             said.append(found.text)
-        monkeypatch.setattr(service.engines["shop"]._keeper, "step", lambda: 1 / 0)
+        monkeypatch.setattr(service.engines["shop"]._updater, "step", lambda: 1 / 0)
         until(lambda: service.engines["shop"].trouble)
         said.append(sent(url, "GET", "shop/status").text)
         place.rename(tmp_path / "elsewhere")
@@ -258,7 +258,7 @@ def test_a_revoked_key_is_refused_while_all_threads_are_at_the_log(tmp_path, mon
     headers, may = {"Authorization": f"Bearer {secret}"}, threading.Event()
     with running(tmp_path) as (url, service), ThreadPoolExecutor(50) as pool:
         engine = service.engines["default"]
-        monkeypatch.setattr(engine, "page", lambda *_: (may.wait(60), engine._front) and 1 / 0)
+        monkeypatch.setattr(engine, "page", lambda *_: (may.wait(60), engine._decider) and 1 / 0)
         log = f"{url}/v1/bandits/default/log"
         pages = [pool.submit(httpx.get, log, headers=headers, timeout=60) for _ in range(50)]
         until(lambda: engine.users == 50)

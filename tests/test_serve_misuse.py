@@ -12,9 +12,9 @@ import pytest
 from serving import raw, running
 
 import ensemble_sampling as es
-from ensemble_sampling.serve import run, supervisor
+from ensemble_sampling.serve import outcomes, run, supervisor
 from ensemble_sampling.serve.engine import Engine, _resolve
-from ensemble_sampling.serve.types import Ask, Refused
+from ensemble_sampling.serve.types import ChoiceRequest, Refused
 
 OFFER = {"actions": {"a": {"x": "one"}, "b": {"x": "two"}}}
 HUGE = "1" + "0" * 400  # a whole number that no float can be
@@ -173,7 +173,7 @@ def engine(tmp_path):
 def asked(engine, *events):
     async def together():
         rows = np.eye(2).tolist()
-        waiting = [engine.decide([Ask(rows, event=event)]) for event in events]
+        waiting = [engine.decide([ChoiceRequest(rows, event=event)]) for event in events]
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     return asyncio.run(together())
@@ -181,14 +181,14 @@ def asked(engine, *events):
 
 def test_a_fault_of_ours_is_no_refusal_and_spares_the_requests_beside_it(engine, monkeypatch):
     asked(engine, "first")
-    record = engine._front._record
+    record = engine._decider._record
 
     def faulty(groups):
-        if any(draft.ask.event == "ill" for group in groups for draft in group):
+        if any(draft.request.event == "ill" for group in groups for draft in group):
             raise ValueError("a mistake of ours")
         return record(groups)
 
-    monkeypatch.setattr(engine._front, "_record", faulty)
+    monkeypatch.setattr(engine._decider, "_record", faulty)
     for _ in range(3):  # however they happen to come together
         one, ill, two = asked(engine, "one", "ill", "two")
         assert type(ill) is ValueError
@@ -200,8 +200,8 @@ def test_where_the_ledger_is_is_for_the_log_alone(engine, monkeypatch, caplog):
     def away(*_, **__):
         raise OSError("cannot write to the ledger in /srv/secret: away")
 
-    monkeypatch.setattr(engine._front, "work", away)
-    monkeypatch.setattr(engine._front, "correct", away)
+    monkeypatch.setattr(engine._decider, "work", away)
+    monkeypatch.setattr(outcomes, "correct", away)
     with caplog.at_level(logging.ERROR):
         found = asked(engine, "e1", "e2")
         with pytest.raises(Refused) as told:
@@ -215,13 +215,13 @@ def test_where_the_ledger_is_is_for_the_log_alone(engine, monkeypatch, caplog):
 def test_a_database_that_neither_answers_nor_goes_is_not_waited_for(engine, monkeypatch):
     asked(engine, "first")
     monkeypatch.setattr("ensemble_sampling.serve.engine.PATIENCE", 0.2)
-    work, waiting = engine._front.work, threading.Event()
+    work, waiting = engine._decider.work, threading.Event()
 
     def slow(*given, **named):
         waiting.wait(60)
         return work(*given, **named)
 
-    monkeypatch.setattr(engine._front, "work", slow)
+    monkeypatch.setattr(engine._decider, "work", slow)
     for event in ("taken up", "in the queue"):
         (found,) = asked(engine, event)
         assert (type(found), found.kind) == (Refused, "unavailable")
@@ -233,18 +233,20 @@ def test_a_database_that_neither_answers_nor_goes_is_not_waited_for(engine, monk
 
 def test_who_has_gone_is_not_worked_for_and_keeps_no_answer_from_the_others(engine, monkeypatch):
     asked(engine, "first")
-    work, working, may = engine._front.work, threading.Event(), threading.Event()
+    work, working, may = engine._decider.work, threading.Event(), threading.Event()
 
     def slow(*given, **named):
         working.set()
         assert may.wait(60)
         return work(*given, **named)
 
-    monkeypatch.setattr(engine._front, "work", slow)
+    monkeypatch.setattr(engine._decider, "work", slow)
 
     async def together():
         def decide(event):
-            return asyncio.create_task(engine.decide([Ask(np.eye(2).tolist(), event=event)]))
+            return asyncio.create_task(
+                engine.decide([ChoiceRequest(np.eye(2).tolist(), event=event)])
+            )
 
         taken = decide("taken up")
         await asyncio.to_thread(working.wait, 60)
@@ -278,12 +280,12 @@ def test_an_answer_for_who_has_gone_spares_those_it_comes_with():
 
 def test_a_loop_that_has_ended_waits_for_no_answer(engine, monkeypatch):
     asked(engine, "first")
-    work, may = engine._front.work, threading.Event()
-    monkeypatch.setattr(engine._front, "work", lambda *a, **k: may.wait(60) and work(*a, **k))
+    work, may = engine._decider.work, threading.Event()
+    monkeypatch.setattr(engine._decider, "work", lambda *a, **k: may.wait(60) and work(*a, **k))
 
     async def leave():
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(engine.decide([Ask(np.eye(2).tolist())]), 0.05)
+            await asyncio.wait_for(engine.decide([ChoiceRequest(np.eye(2).tolist())]), 0.05)
 
     asyncio.run(leave())
     may.set()
@@ -294,23 +296,23 @@ def test_a_loop_that_has_ended_waits_for_no_answer(engine, monkeypatch):
 def test_what_is_asked_when_it_is_closed_is_answered_and_nothing_after(tmp_path, monkeypatch):
     agent = es.EnsembleSampling(es.Linear(dim=2), members=4)
     engine = Engine("shop", tmp_path / "shop", agent)
-    work, working, may = engine._front.work, threading.Event(), threading.Event()
+    work, working, may = engine._decider.work, threading.Event(), threading.Event()
 
     def slow(*given, **named):
         working.set()
         assert may.wait(60)
         return work(*given, **named)
 
-    monkeypatch.setattr(engine._front, "work", slow)
+    monkeypatch.setattr(engine._decider, "work", slow)
 
     async def together():
-        first = asyncio.create_task(engine.decide([Ask(np.eye(2).tolist())]))
+        first = asyncio.create_task(engine.decide([ChoiceRequest(np.eye(2).tolist())]))
         await asyncio.to_thread(working.wait, 60)
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
         while not engine._ending:
             await asyncio.sleep(0.01)
         with pytest.raises(Refused, match="the service is ending"):
-            await engine.decide([Ask(np.eye(2).tolist())])
+            await engine.decide([ChoiceRequest(np.eye(2).tolist())])
         may.set()
         await closing
         return await first
@@ -323,10 +325,10 @@ def test_what_hangs_when_it_is_closed_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("ensemble_sampling.serve.engine.ENDING", 0.2)
     engine = Engine("shop", tmp_path / "shop", es.EnsembleSampling(es.Linear(dim=2), members=4))
     may = threading.Event()
-    monkeypatch.setattr(engine._front, "work", lambda *_, **__: may.wait(60) and 1 / 0)
+    monkeypatch.setattr(engine._decider, "work", lambda *_, **__: may.wait(60) and 1 / 0)
 
     async def together():
-        asking = asyncio.create_task(engine.decide([Ask(np.eye(2).tolist())]))
+        asking = asyncio.create_task(engine.decide([ChoiceRequest(np.eye(2).tolist())]))
         await asyncio.sleep(0.05)
         closing = asyncio.create_task(asyncio.to_thread(engine.close))
         with pytest.raises(Refused, match="the service is ending"):

@@ -246,7 +246,7 @@ def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatc
         raise psycopg.OperationalError("no")
 
     with running(url) as (http, service):
-        front = service.engines["default"]._front
+        front = service.engines["default"]._decider
         decide = f"{http}/v1/bandits/default/choose"
         until(http, 200, "ok", 5.0)
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200

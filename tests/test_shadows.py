@@ -55,12 +55,12 @@ def test_a_shadow_learns_what_the_agent_in_charge_learns_and_changes_nothing(tmp
     decisions += play(bandit, OFFERS[20:])
     assert [d.index for d in decisions] == [d.index for d in expected]
     assert equal(bandit.state, alone.state)
-    mind = bandit._shadows.take(bandit._ledger, "other")
+    replica = bandit._shadows.take(bandit._ledger, "other")
     if where == "disk":
         bandit.backup(tmp_path / "copy")
         with pytest.warns(UserWarning, match="is a copy"):
             migrated = es.Bandit.migrate(tmp_path / "copy", OTHER)
-        assert equal(migrated.state, mind.sync(bandit._ledger))
+        assert equal(migrated.state, replica.state(bandit._ledger))
         said = migrated.opinions("other")
         migrated.close()
     else:
@@ -274,20 +274,20 @@ def test_interrupted_at_any_line_all_of_it_is_done_or_nothing(call, step):
         except KeyboardInterrupt:
             done = False
         described = bandit._ledger.description
-        assert described == bandit._mind.description
+        assert described == bandit._replica.setup.description
         assert described["agent"]["posterior"]["members"] in ((4, 5) if call == "promote" else (4,))
         count = bandit.summary().outcomes
         assert count in ((3, 6) if call == "learn_from" else (3,))
         play(bandit, OFFERS[3:4])  # works, whatever happened
         state = bandit.state
-        bandit._mind.taught = None
+        bandit._replica.version = None
         assert equal(bandit.state, state)
         for name in {shadow.name for shadow in bandit.summary().shadows} & {"next"}:
-            if name in bandit._shadows._awake:
-                mind = bandit._shadows.take(bandit._ledger, name)
-                live = jax.tree.map(np.array, mind.sync(bandit._ledger))
-                mind.taught = None
-                assert equal(mind.sync(bandit._ledger), live)
+            if name in bandit._shadows.awake:
+                replica = bandit._shadows.take(bandit._ledger, name)
+                live = jax.tree.map(np.array, replica.sync(bandit._ledger))
+                replica.version = None
+                assert equal(replica.sync(bandit._ledger), live)
         if done:
             return
     raise AssertionError("it never ran through")

@@ -12,7 +12,7 @@ from processes import decide, equal, processes, tell
 import ensemble_sampling as es
 from ensemble_sampling.decide.transfer import export_history
 from ensemble_sampling.ledger import sqlite
-from ensemble_sampling.serve.types import Ask, Refused, Settings
+from ensemble_sampling.serve.types import ChoiceRequest, Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
@@ -30,7 +30,7 @@ def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened,
     two, follower = opened()
     for n, rows in enumerate(ROWS):
         front, other = (one, two) if n % 2 else (two, one)
-        (made,) = decide(front, Ask(rows.tolist()))
+        (made,) = decide(front, ChoiceRequest(rows.tolist()))
         assert tell(other, (made.id, float(rows[made.index].sum()))) == [True]
         learner.step()
         follower.step()
@@ -38,11 +38,11 @@ def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened,
     learner._due = learner._renew = 0.0
     learner.step()
     follower.step()
-    state = jax.tree.map(np.array, two.mind().taught.state)
-    assert two.mind().taught.outcomes == one.mind().taught.outcomes == 40
-    assert equal(state, jax.tree.map(np.array, one.mind().taught.state))
-    for front, keeper in ((one, learner), (two, follower)):
-        keeper.close()
+    state = jax.tree.map(np.array, two.replica().state(two._ledger))
+    assert two.replica().version.outcomes == one.replica().version.outcomes == 40
+    assert equal(state, one.replica().state(one._ledger))
+    for front, updater in ((one, learner), (two, follower)):
+        updater.close()
         front.close()
     (tmp_path / "shop" / "state.safetensors").unlink()
     with es.Bandit.open(tmp_path / "shop", AGENT) as bandit:
@@ -52,17 +52,17 @@ def test_two_processes_decide_and_tell_and_the_state_is_that_of_a_replay(opened,
 
 
 def test_probabilities_are_those_it_was_drawn_from(opened):
-    front, keeper = opened()
-    (first,) = decide(front, Ask(ROWS[0].tolist()))
+    front, updater = opened()
+    (first,) = decide(front, ChoiceRequest(ROWS[0].tolist()))
     tell(front, (first.id, 1.0))
-    keeper.step()
-    foreseen = front.predict(Ask(ROWS[1].tolist()))["probabilities"]
-    many = decide(front, *[Ask(ROWS[1].tolist())] * 4000)
+    updater.step()
+    foreseen = front.predict(ChoiceRequest(ROWS[1].tolist()))["probabilities"]
+    many = decide(front, *[ChoiceRequest(ROWS[1].tolist())] * 4000)
     assert all(np.array_equal(made.probabilities, foreseen) for made in many)
     shares = np.bincount([made.index for made in many], minlength=3) / 4000
     assert np.abs(shares - foreseen).max() < 4 * np.sqrt(0.25 / 4000)
     front.configure(Settings(floor=0.6))
-    many = decide(front, *[Ask(ROWS[1].tolist(), available=[True, False, True])] * 4000)
+    many = decide(front, *[ChoiceRequest(ROWS[1].tolist(), available=[True, False, True])] * 4000)
     mask = np.array([True, False, True])
     expected = 0.4 * front_shares(front, mask) + 0.6 * mask / 2
     np.testing.assert_allclose(many[0].probabilities, expected, rtol=1e-6)
@@ -71,23 +71,23 @@ def test_probabilities_are_those_it_was_drawn_from(opened):
 
 
 def front_shares(front, mask):
-    mind = front.mind()
-    return mind.pick(0, ROWS[1].astype(np.float32), mask, mind.sync(front._ledger))[1]
+    replica = front.replica()
+    return replica.choose(0, ROWS[1].astype(np.float32), mask, replica.sync(front._ledger))[1]
 
 
 def test_many_at_once_are_those_one_by_one(opened):
     front, _ = opened()
-    decide(front, Ask(ROWS[0].tolist()))
-    mind, state = front.mind(), front.mind().sync(front._ledger)
+    decide(front, ChoiceRequest(ROWS[0].tolist()))
+    replica, state = front.replica(), front.replica().sync(front._ledger)
     rng = np.random.default_rng(1)
     offers = []
     for n in range(50):
         table = rng.normal(size=(1 + n % 20, 2)).astype(np.float32)
         offers.append((table, rng.random(len(table)) < 0.7))
         offers[-1][1][0] = True
-    together = mind.pick_many(range(50), offers, state)
+    together = replica.choose_many(range(50), offers, state)
     for n, (table, mask) in enumerate(offers):
-        index, shares, values = mind.pick(n, table, mask, state)
+        index, shares, values = replica.choose(n, table, mask, state)
         assert together[n][0] == index
         np.testing.assert_allclose(together[n][1], shares, rtol=1e-6, atol=1e-7)
         np.testing.assert_allclose(together[n][2], values, rtol=1e-5, atol=1e-6)
@@ -96,7 +96,7 @@ def test_many_at_once_are_those_one_by_one(opened):
 def test_an_event_asked_again_gets_the_same_answer(opened):
     one, _ = opened()
     two, _ = opened()
-    ask = Ask({"tea": [1.0, 0.0], "cake": [0.0, 1.0]}, event="e1")
+    ask = ChoiceRequest({"tea": [1.0, 0.0], "cake": [0.0, 1.0]}, event="e1")
     (made,) = decide(one, ask)
     for front in (one, two):
         (again,) = decide(front, ask)
@@ -104,9 +104,11 @@ def test_an_event_asked_again_gets_the_same_answer(opened):
         assert (again.id, again.action, again.event) == (made.id, made.action, "e1")
         assert np.array_equal(again.probabilities, made.probabilities)
         assert list(again.names) == ["tea", "cake"]
-    first, second = decide(one, Ask(ask.actions, event="e2"), Ask(ask.actions, event="e2"))
+    first, second = decide(
+        one, ChoiceRequest(ask.actions, event="e2"), ChoiceRequest(ask.actions, event="e2")
+    )
     assert (first.id, first.again, second.id, second.again) == (first.id, False, first.id, True)
-    slots = decide(two, *(Ask(ask.actions, event="e3", slot=slot) for slot in "ab"))
+    slots = decide(two, *(ChoiceRequest(ask.actions, event="e3", slot=slot) for slot in "ab"))
     assert slots[0].id != slots[1].id
     assert tell(one, ("e3/a", 1.0), ("e1", 0.0), (slots[1].id, 2.0)) == [True] * 3
     assert tell(two, ("e3/b", 2.0), (made.id, 0.0)) == [False, False]
@@ -114,7 +116,7 @@ def test_an_event_asked_again_gets_the_same_answer(opened):
 
 def test_outcomes_are_told_once_all_of_a_group_or_none(opened):
     front, _ = opened()
-    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:4]))
+    made = decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS[:4]))
     _, answers = front.work(
         [],
         [
@@ -135,9 +137,9 @@ def test_outcomes_are_told_once_all_of_a_group_or_none(opened):
 
 
 def test_outcomes_that_add_up(opened):
-    front, keeper = opened()
+    front, updater = opened()
     front.configure(Settings(aggregation="sum"))
-    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:2]))
+    made = decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS[:2]))
     assert tell(front, (made[0].id, 1.0), (made[0].id, 2.0)) == [True, True]
     assert tell(front, (made[0].id, 4.0)) == [True]
     assert tell(front, (made[0].id, 8.0), (made[0].id, 16.0)) == [True, True]
@@ -148,17 +150,17 @@ def test_outcomes_that_add_up(opened):
     assert refused.value.kind == "conflict"
     assert front.add(made[1].id, 2.0)
     assert front._ledger.table()["outcome"] == [31.0, 5.0]
-    keeper.step()
+    updater.step()
     twin = es.Bandit(AGENT)
     twin._ledger = front._ledger
-    twin._mind.taught = None
-    assert equal(twin._mind.sync(front._ledger), front.mind().taught.state)
+    twin._replica.version = None
+    assert equal(twin._replica.sync(front._ledger), front.replica().version.state)
 
 
 def test_the_same_reference_twice_at_once_counts_once(opened):
     front, _ = opened()
     front.configure(Settings(aggregation="sum"))
-    one, two = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:2]))
+    one, two = decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS[:2]))
     groups = [
         [(one.id, 1.0, "a"), (one.id, 1.0, "a"), (one.id, 2.0, "b")],
         [(one.id, 1.0, "a"), (two.id, 1.0, "a")],  # it is a decision's own
@@ -171,25 +173,25 @@ def test_the_same_reference_twice_at_once_counts_once(opened):
 
 
 def test_corrections_reach_the_state(opened):
-    front, keeper = opened()
-    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS[:6]))
+    front, updater = opened()
+    made = decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS[:6]))
     tell(front, *((one.id, 1.0) for one in made))
-    keeper.step()
-    before = jax.tree.map(np.array, front.mind().taught.state)
+    updater.step()
+    before = jax.tree.map(np.array, front.replica().version.state)
     assert front.correct(made[2].id, 5.0)
     assert not front.correct(made[2].id, 5.0)
     with pytest.raises(Refused, match="there is no decision"):
         front.correct("nobody", 5.0)
-    keeper.step()
-    assert not equal(before, front.mind().taught.state)
+    updater.step()
+    assert not equal(before, front.replica().version.state)
     assert front.correct(made[2].id, 1.0)
-    keeper.step()
-    assert equal(before, front.mind().taught.state)
+    updater.step()
+    assert equal(before, front.replica().version.state)
 
 
 def test_the_first_outcome_of_a_corrected_one_may_come_again(opened):
     front, _ = opened()
-    (made,) = decide(front, Ask(ROWS[0].tolist()))
+    (made,) = decide(front, ChoiceRequest(ROWS[0].tolist()))
     tell(front, (made.id, 1.0))
     front.correct(made.id, 5.0)
     assert tell(front, (made.id, 1.0), (made.id, 5.0)) == [False, False]
@@ -200,7 +202,7 @@ def test_the_first_outcome_of_a_corrected_one_may_come_again(opened):
 
 def test_of_what_never_comes_only_so_much_is_assumed_at_once(opened):
     front, _ = opened()
-    decide(front, *(Ask(rows.tolist()) for rows in ROWS[:5]))
+    decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS[:5]))
     later = time.time() + 1
     assert [front.expire(later, -1.0, most=2) for _ in range(4)] == [2, 2, 1, 0]
     assert front._ledger.table()["outcome"] == [-1.0] * 5
@@ -222,14 +224,19 @@ def test_what_cannot_be_learned_keeps_nothing_else_from_being_assumed(opened, tm
 
 
 def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
-    front, keeper = opened()
+    front, updater = opened()
     front.configure(Settings(wait=0.05, default=-1.0))
     offer = ROWS[0].tolist()
-    decide(front, Ask(offer), Ask(offer, event="later", deferred=True), Ask(offer, event="now"))
+    decide(
+        front,
+        ChoiceRequest(offer),
+        ChoiceRequest(offer, event="later", deferred=True),
+        ChoiceRequest(offer, event="now"),
+    )
     tell(front, ("now", 1.0))
     time.sleep(0.1)
-    keeper.step()
-    keeper.step()
+    updater.step()
+    updater.step()
     log = front._ledger.table()
     assert log["outcome"] == [-1.0, None, 1.0]
     assert log["expired"] == [True, False, False]
@@ -238,7 +245,7 @@ def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
     assert not front.activate("now")
     with pytest.raises(Refused, match="there is no event"):
         front.activate("never")
-    keeper.step()
+    updater.step()
     assert front._ledger.table()["outcome"] == [-1.0, -1.0, 1.0]
 
 
@@ -247,45 +254,47 @@ def test_the_first_decision_settles_for_all(opened):
     two, follower = opened(None)
     words = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
     with pytest.raises(Refused, match="one row per action"):
-        decide(one, Ask([]))
-    (made,) = decide(one, Ask(words, {"hour": 9}))
+        decide(one, ChoiceRequest([]))
+    (made,) = decide(one, ChoiceRequest(words, {"hour": 9}))
     assert made.action in words
-    assert decide(two, Ask(words, {"hour": 10}))[0].action in words  # not told of the hasher
-    assert two.mind().width == 256
+    assert (
+        decide(two, ChoiceRequest(words, {"hour": 10}))[0].action in words
+    )  # not told of the hasher
+    assert two.replica().width == 256
     tell(two, (made.id, 1.0))
     learner.step()
     follower.step()
     with pytest.raises(Refused):
-        decide(one, Ask(words, {"hour": float("inf")}))
-    assert len(decide(one, Ask(words, {"hour": 1}))) == 1
+        decide(one, ChoiceRequest(words, {"hour": float("inf")}))
+    assert len(decide(one, ChoiceRequest(words, {"hour": 1}))) == 1
     assert learner.behind == 0.0
 
 
 def test_an_apprentice_watches_and_learns(opened):
-    front, keeper = opened()
+    front, updater = opened()
     front.configure(Settings(mode="apprentice"))
     for rows in ROWS[:30]:
-        (made,) = decide(front, Ask(rows.tolist(), available=[False, True, True]))
+        (made,) = decide(front, ChoiceRequest(rows.tolist(), available=[False, True, True]))
         assert (made.index, made.probability) == (1, 1.0)
         tell(front, (made.id, float(rows[1].sum())))
-        keeper.step()
+        updater.step()
     from ensemble_sampling.decide.summary import summarize
 
     (apprentice,) = summarize(front._ledger).shadows
     assert (apprentice.name, apprentice.decisions) == ("apprentice", 30)
     assert 0 < apprentice.agreement < 1
     front.configure(Settings())
-    assert decide(front, Ask(ROWS[0].tolist()))[0].probability < 1 or True
+    assert decide(front, ChoiceRequest(ROWS[0].tolist()))[0].probability < 1 or True
     assert summarize(front._ledger).shadows == ()
 
 
 def test_an_apprentice_is_recorded_with_the_chance_it_gave_to_what_was_done(opened):
     front, _ = opened(seed=1)
-    decide(front, Ask(ROWS[0].tolist()))
-    likely = [front.predict(Ask(rows.tolist()))["probabilities"] for rows in ROWS]
+    decide(front, ChoiceRequest(ROWS[0].tolist()))
+    likely = [front.predict(ChoiceRequest(rows.tolist()))["probabilities"] for rows in ROWS]
     number = next(n for n, shares in enumerate(likely) if 0 < shares[0] < shares.max())
     front.configure(Settings(mode="apprentice"))
-    decide(front, *[Ask(ROWS[number].tolist())] * 40)
+    decide(front, *[ChoiceRequest(ROWS[number].tolist())] * 40)
     said = list(front._ledger.opinions(0))
     assert [(one.probability, one.propensity) for one in said] == [(likely[number][0], 1.0)] * 40
     assert {one.chosen for one in said} == set(np.flatnonzero(likely[number]))
@@ -294,8 +303,8 @@ def test_an_apprentice_is_recorded_with_the_chance_it_gave_to_what_was_done(open
 def test_who_stops_learning_lets_another_learn_at_once(opened):
     front, learner = opened()
     _, other = opened()
-    for keeper in (learner, other):
-        keeper.step()
+    for updater in (learner, other):
+        updater.step()
     assert (learner.learning, other.learning) == (True, False)
     learner.close()
     assert front._ledger.holder() is None
@@ -332,7 +341,7 @@ def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
     def play(rows):
         for n, row in enumerate(rows):
             front = (one, two)[n % 2]
-            (made,) = decide(front, Ask(row.tolist()))
+            (made,) = decide(front, ChoiceRequest(row.tolist()))
             tell(front, (made.id, float(row[made.index].sum())))
             step()
 
@@ -344,21 +353,21 @@ def test_shadows_watch_in_all_processes_and_one_takes_over(opened):
     step()
     play(ROWS[:5])
     one.shadow("other")
-    decide(one, Ask(ROWS[0].tolist()))  # it knows nothing yet, and says nothing
-    decide(two, Ask(ROWS[0].tolist()))
+    decide(one, ChoiceRequest(ROWS[0].tolist()))  # it knows nothing yet, and says nothing
+    decide(two, ChoiceRequest(ROWS[0].tolist()))
     step()
-    assert two.mind("other").taught.outcomes == 5
+    assert two.replica("other").version.outcomes == 5
     play(ROWS[5:20])
     said = len(list(one._ledger.opinions(0)))
     assert said == 15
     two.promote("other")
     play(ROWS[20:])
-    assert one.named == two.named == "other"
+    assert one.name == two.name == "other"
     bandit = es.Bandit(OTHER)
     bandit._ledger = one._ledger
-    bandit._mind.taught = None
+    bandit._replica.version = None
     learner.step()
-    assert equal(bandit._mind.sync(one._ledger), one.mind().taught.state)
+    assert equal(bandit._replica.sync(one._ledger), one.replica().version.state)
     assert len(list(one._ledger.opinions(0))) in (said, said + 1)  # until it was heard of
 
 
@@ -367,19 +376,19 @@ def test_a_candidate_takes_over_from_the_default_agent_that_hashes(opened):
     one, learner = opened(None, candidates={"rival": rival})
     two, follower = opened(None, candidates={"rival": rival})
     words = {"tea": {"kind": "hot"}, "cake": {"kind": "cold"}}
-    (made,) = decide(one, Ask(words, event="e"))
+    (made,) = decide(one, ChoiceRequest(words, event="e"))
     one.shadow("rival")
     tell(two, (made.id, 1.0))
     learner.step()
     two.promote("rival")
-    assert decide(one, Ask(words))[0].action in words
-    assert decide(two, Ask(words, event="e"))[0].again
+    assert decide(one, ChoiceRequest(words))[0].action in words
+    assert decide(two, ChoiceRequest(words, event="e"))[0].again
     learner.step()
     follower.step()
-    assert (one.named, two.named) == ("rival", "rival")
+    assert (one.name, two.name) == ("rival", "rival")
     third, _ = opened(None, candidates={"rival": rival})
-    assert third.named == "rival"
-    assert decide(third, Ask(words))[0].action in words
+    assert third.name == "rival"
+    assert decide(third, ChoiceRequest(words))[0].action in words
 
 
 def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
@@ -389,16 +398,16 @@ def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
     second.step()
     assert (first.learning, second.learning) == (True, False)
     assert second.learner == first.holder
-    (made,) = decide(two, Ask(ROWS[0].tolist()))
+    (made,) = decide(two, ChoiceRequest(ROWS[0].tolist()))
     tell(two, (made.id, 1.0))
     second.step()
     assert second.behind >= 0.0
-    assert two.mind().taught.outcomes == 0
+    assert two.replica().version.outcomes == 0
     first._ledger.release(first.holder)
     second._renew = 0.0
     second.step()
     assert second.learning
-    assert two.mind().taught.outcomes == 1
+    assert two.replica().version.outcomes == 1
     first._renew = 0.0
     first.step()
     assert not first.learning
@@ -406,19 +415,19 @@ def test_the_lease_goes_on_when_its_holder_is_gone(opened, monkeypatch):
 
 def test_nobody_decides_while_a_configuration_is_loaded(opened, monkeypatch):
     front, _ = opened(candidates={"other": OTHER})
-    decide(front, Ask(ROWS[0].tolist()))
-    load, held = front._load, []
+    decide(front, ChoiceRequest(ROWS[0].tolist()))
+    reload, held = front.replicas.reload, []
 
     def watched():
-        held.append(front._door._is_owned())
-        load()
+        held.append(front.replicas.door._is_owned())
+        reload()
 
-    monkeypatch.setattr(front, "_load", watched)
+    monkeypatch.setattr(front.replicas, "reload", watched)
     front.configure(Settings(mode="apprentice"))
     front.configure(Settings(floor=0.1))
     front.shadow("other")
     front.promote("other")
-    front.refresh()
+    front.load()
     assert held == [True] * 5
 
 
@@ -436,16 +445,16 @@ def test_a_lease_from_before_the_clock_was_put_back_holds_nobody_off(opened, mon
 
 
 def test_what_was_learned_goes_elsewhere_as_a_file(opened):
-    front, keeper = opened()
-    made = decide(front, *(Ask(rows.tolist()) for rows in ROWS))
+    front, updater = opened()
+    made = decide(front, *(ChoiceRequest(rows.tolist()) for rows in ROWS))
     tell(front, *((one.id, float(n)) for n, one in enumerate(made) if n % 3))
-    keeper.step()
+    updater.step()
     content = export_history(front._ledger)
     other, keeping = opened(place="other")
     assert other.take_in(content) == len([n for n in range(40) if n % 3])
     keeping.step()
     # Draws of noise are by a decision's number, which is another one here.
-    ours, theirs = front.mind().taught.state, other.mind().taught.state
+    ours, theirs = (each.replica().state(each._ledger) for each in (front, other))
     assert equal(ours.scale, theirs.scale)
     assert equal(ours.belief[0], theirs.belief[0])
     with pytest.raises(Refused, match="checksum"):

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from processes import equal, tell
+from processes import Front, equal, tell
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.transfer import export_history
-from ensemble_sampling.serve.decider import Shared
-from ensemble_sampling.serve.types import Ask, Refused, Settings
-from ensemble_sampling.serve.updater import Keeper
+from ensemble_sampling.serve.types import ChoiceRequest, Refused, Settings
+from ensemble_sampling.serve.updater import Updater
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
@@ -33,21 +32,24 @@ class Service(RuleBasedStateMachine):
     def start(self):
         self.home = Path(tempfile.mkdtemp())
         self.started, self.promoted, self.shadowed = 0, False, False
-        self.all: list[tuple[Shared, Keeper]] = [self.process(), self.process()]
+        self.all: list[tuple[Front, Updater]] = [self.process(), self.process()]
         self.ids: list[str] = []
         self.known: dict[str, float] = {}
 
     def process(self):
-        front = Shared(self.home / "shop", AGENT, candidates={"rival": RIVAL})
-        keeper = Keeper(front, self.home / "shop")
+        front = Front(self.home / "shop", AGENT, candidates={"rival": RIVAL})
+        updater = Updater(front.replicas, self.home / "shop")
         self.started += 1
-        keeper.holder = f"process {self.started}"
-        return front, keeper
+        updater.holder = f"process {self.started}"
+        return front, updater
 
     @rule(who=WHO, count=st.integers(1, 5), size=st.integers(1, 4))
     def decide(self, who, count, size):
         at = len(self.ids)
-        asks = [Ask(ROWS[(at + n) % 3 :][:size].tolist(), event=f"{at + n}") for n in range(count)]
+        asks = [
+            ChoiceRequest(ROWS[(at + n) % 3 :][:size].tolist(), event=f"{at + n}")
+            for n in range(count)
+        ]
         ((made,), _) = self.all[who][0].work([asks], [])
         again, _ = self.all[1 - who][0].work([asks], [])
         assert [one.id for one in again[0]] == [one.id for one in made]
@@ -115,25 +117,25 @@ class Service(RuleBasedStateMachine):
     @rule(who=WHO, lost=st.booleans(), late=st.booleans())
     def step(self, who, lost, late):
         """One of them learns or follows; perhaps its lease has run out, or it is to publish."""
-        keeper = self.all[who][1]
+        updater = self.all[who][1]
         if lost:
-            keeper._ledger.release(self.all[1 - who][1].holder)
-            keeper._renew = 0.0
+            updater._ledger.release(self.all[1 - who][1].holder)
+            updater._renew = 0.0
         if late:
-            keeper._due = 0.0
-        before = self.all[who][0].mind().taught
-        keeper.step()
-        after = self.all[who][0].mind().taught
+            updater._due = 0.0
+        before = self.all[who][0].replica().version
+        updater.step()
+        after = self.all[who][0].replica().version
         if before is not None and not self.promoted:
             assert after.outcomes >= before.outcomes
 
     @rule(who=WHO, killed=st.booleans())
     def restart(self, who, killed):
-        front, keeper = self.all[who]
+        front, updater = self.all[who]
         if killed:
-            keeper._ledger.release(keeper.holder)  # as time would
-            keeper.learning = False
-        keeper.close()
+            updater._ledger.release(updater.holder)  # as time would
+            updater.learning = False
+        updater.close()
         front.close()
         self.all[who] = self.process()
 
@@ -141,36 +143,36 @@ class Service(RuleBasedStateMachine):
         try:
             self.settle()
         finally:
-            for front, keeper in self.all:
-                keeper.close()
+            for front, updater in self.all:
+                updater.close()
                 front.close()
             shutil.rmtree(self.home)
 
     def settle(self):
         """All that is recorded reaches both, and is what a bandit that replays it learns."""
         for _ in range(3):
-            for _, keeper in self.all:
-                keeper._due = keeper._renew = 0.0
-                keeper.step()
-        assert sum(keeper.learning for _, keeper in self.all) == 1
-        for front, keeper in self.all:
-            assert keeper.behind == 0.0 or front._ledger.outcomes == 0
-            assert front._ledger.outcomes == len(self.known) == keeper.known
+            for _, updater in self.all:
+                updater._due = updater._renew = 0.0
+                updater.step()
+        assert sum(updater.learning for _, updater in self.all) == 1
+        for front, updater in self.all:
+            assert updater.behind == 0.0 or front._ledger.outcomes == 0
+            assert front._ledger.outcomes == len(self.known) == updater.known
             assert front._ledger.decisions == len(self.ids)
         (front, _), (other, _) = self.all
         log = front._ledger.table()
         assert {
             id: y for id, y in zip(log["id"], log["outcome"], strict=True) if y is not None
         } == self.known
-        replay = es.Bandit(RIVAL if self.promoted else AGENT)._mind
+        replay = es.Bandit(RIVAL if self.promoted else AGENT)._replica
         state = replay.sync(front._ledger)
         for one in (front, other):
-            assert one.named == ("rival" if self.promoted else "default")
-            assert self.known == {} or equal(one.mind().taught.state, state)
+            assert one.name == ("rival" if self.promoted else "default")
+            assert self.known == {} or equal(one.replica().version.state, state)
         if self.shadowed and not self.promoted and self.known:
-            state = es.Bandit(RIVAL)._mind.sync(front._ledger)
+            state = es.Bandit(RIVAL)._replica.sync(front._ledger)
             for one in (front, other):
-                assert equal(one.mind("rival").taught.state, state)
+                assert equal(one.replica("rival").version.state, state)
 
 
 Service.TestCase.settings = settings(

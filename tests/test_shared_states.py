@@ -5,6 +5,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,13 +13,13 @@ import pytest
 from processes import decide, equal, processes, tell
 
 import ensemble_sampling as es
+from ensemble_sampling.decide.replica import Replica
 from ensemble_sampling.decide.snapshots import snapshot_noticed
 from ensemble_sampling.decide.transfer import export_history
 from ensemble_sampling.fast import inline
-from ensemble_sampling.serve import updater as keepers
+from ensemble_sampling.serve import updater as updaters
 from ensemble_sampling.serve.decider import Later
-from ensemble_sampling.serve.replicas import Follower
-from ensemble_sampling.serve.types import Ask, Refused, Settings
+from ensemble_sampling.serve.types import ChoiceRequest, Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
@@ -33,19 +34,19 @@ def opened(tmp_path):
 
 
 def learned(front, count=5):
-    made = decide(front, *[Ask(ROWS)] * count)
+    made = decide(front, *[ChoiceRequest(ROWS)] * count)
     tell(front, *((one.id, float(n)) for n, one in enumerate(made)))
     return made
 
 
-def step(*keepers):
-    for keeper in keepers:
-        keeper._due = keeper._renew = 0.0
-        keeper.step()
+def step(*updaters):
+    for updater in updaters:
+        updater._due = updater._renew = 0.0
+        updater.step()
 
 
 def replayed(front, agent=AGENT):
-    return es.Bandit(agent)._mind.sync(front._ledger)
+    return es.Bandit(agent)._replica.sync(front._ledger)
 
 
 def test_a_changed_configuration_costs_nobody_what_it_knows(opened):
@@ -54,14 +55,14 @@ def test_a_changed_configuration_costs_nobody_what_it_knows(opened):
     learned(one)
     step(learner, follower, learner, follower)
     one.shadow("rival")
-    assert one.mind().taught.outcomes == 5
-    decide(two, Ask(ROWS))  # hears of it
-    assert two.mind().taught.outcomes == 5
+    assert one.replica().version.outcomes == 5
+    decide(two, ChoiceRequest(ROWS))  # hears of it
+    assert two.replica().version.outcomes == 5
     step(follower)
-    assert two.mind().taught.outcomes == 5
+    assert two.replica().version.outcomes == 5
     third, another = opened(candidates={"rival": RIVAL})
     step(another)  # from what was published long ago
-    assert third.mind().taught.outcomes == 5
+    assert third.replica().version.outcomes == 5
 
 
 def test_who_was_promoted_is_followed_without_a_new_outcome(opened):
@@ -74,32 +75,32 @@ def test_who_was_promoted_is_followed_without_a_new_outcome(opened):
     with pytest.warns(UserWarning, match="another agent's"):
         step(learner, follower)
     for front in (one, two):
-        assert front.named == "rival"
-        assert equal(front.mind().taught.state, replayed(one, RIVAL))
+        assert front.name == "rival"
+        assert equal(front.replica().version.state, replayed(one, RIVAL))
 
 
 def test_what_is_learned_anew_takes_over_when_it_knows_as_much(opened, monkeypatch):
-    monkeypatch.setattr(keepers, "STEP", 4)
+    monkeypatch.setattr(updaters, "STEP", 4)
     one, learner = opened()
     two, follower = opened()
     made = learned(one, 21)
     for _ in range(8):
         step(learner, follower)
-    assert one.mind().taught.known == two.mind().taught.known == (21, 0)
-    before = jax.tree.map(np.array, two.mind().taught.state)
+    assert one.replica().version.known == two.replica().version.known == (21, 0)
+    before = jax.tree.map(np.array, two.replica().version.state)
     one.correct(made[0].id, 9.0)
     steps = 0
-    while one.mind().taught.known != (21, 1):
+    while one.replica().version.known != (21, 1):
         step(learner, follower)
         steps += 1
-        assert one.mind().taught.outcomes == two.mind().taught.outcomes == 21
-        if one.mind().taught.revisions == 0:
+        assert one.replica().version.outcomes == two.replica().version.outcomes == 21
+        if one.replica().version.revisions == 0:
             assert learner.behind > 0.0
-            assert equal(two.mind().taught.state, before)
+            assert equal(two.replica().version.state, before)
     assert steps == 6
     step(learner, follower)
     assert (learner.behind, follower.behind, follower.known) == (0.0, 0.0, 21)
-    assert equal(two.mind().taught.state, replayed(one))
+    assert equal(two.replica().version.state, replayed(one))
 
 
 def test_behind_is_the_age_of_what_is_not_known(opened, monkeypatch):
@@ -109,7 +110,7 @@ def test_behind_is_the_age_of_what_is_not_known(opened, monkeypatch):
     made = learned(one, 3)
     step(follower)
     times = one._ledger.ask_all("SELECT time FROM outcomes ORDER BY sequence")
-    monkeypatch.setattr(keepers.time, "time", lambda: times[0][0] + 7.0)
+    monkeypatch.setattr(updaters.time, "time", lambda: times[0][0] + 7.0)
     follower._measure()
     assert follower.behind == pytest.approx(7.0, abs=1e-3)
     assert (follower.decisions, follower.outcomes, follower.known) == (3, 3, 0)
@@ -118,15 +119,15 @@ def test_behind_is_the_age_of_what_is_not_known(opened, monkeypatch):
     assert (follower.behind, follower.known) == (0.0, 3)
     one.correct(made[0].id, 4.0)
     ((at,),) = one._ledger.ask_all("SELECT time FROM revisions")
-    monkeypatch.setattr(keepers.time, "time", lambda: at + 2.0)
+    monkeypatch.setattr(updaters.time, "time", lambda: at + 2.0)
     follower._measure()
     assert follower.behind == pytest.approx(2.0, abs=1e-3)
 
 
 def test_shadows_are_saved_too_where_nobody_follows(opened, monkeypatch):
-    monkeypatch.setattr(keepers, "SAVE", 3)
+    monkeypatch.setattr(updaters, "SAVE", 3)
     one, learner = opened(candidates={"rival": RIVAL})
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     one.shadow("rival")
     begun = one._ledger.stored("state.safetensors")
     learned(one)
@@ -137,29 +138,29 @@ def test_shadows_are_saved_too_where_nobody_follows(opened, monkeypatch):
 
 def test_a_shadow_of_another_configuration_sleeps(opened):
     one, _ = opened(candidates={"rival": RIVAL})
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     one.shadow("rival")
     with pytest.warns(UserWarning, match="'rival' sleeps: it was begun with another"):
         two, _ = opened(candidates={"rival": AGENT})
-    decide(two, Ask(ROWS))
-    assert two.mind("rival") is None
+    decide(two, ChoiceRequest(ROWS))
+    assert two.replica("rival") is None
     assert list(one._ledger.opinions(0)) == []
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     assert len(list(one._ledger.opinions(0))) == 1
 
 
 def test_what_another_process_settled_is_known_to_who_only_tells(opened):
     one, _ = opened(None)
-    two, keeper = opened(None)
+    two, updater = opened(None)
     three, _ = opened(None)
     assert three.expire(1e12, 0.0) == 0  # nothing was decided
-    first, second, _ = decide(one, *[Ask(ROWS)] * 3)
+    first, second, _ = decide(one, *[ChoiceRequest(ROWS)] * 3)
     assert tell(two, (first.id, 1.0)) == [True]
     assert three.add(second.id, 1.0)
     assert three.expire(1e12, 0.0) == 1
-    step(keeper)
-    assert two.mind().taught.outcomes == 3
-    assert equal(two.mind().taught.state, replayed(one, None))
+    step(updater)
+    assert two.replica().version.outcomes == 3
+    assert equal(two.replica().version.state, replayed(one, None))
 
 
 def test_a_first_decision_that_is_not_recorded_settles_nothing(opened, monkeypatch):
@@ -171,23 +172,23 @@ def test_a_first_decision_that_is_not_recorded_settles_nothing(opened, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(one._ledger, "_commit", full)
         with pytest.raises(OSError, match="full"):
-            one.work([[Ask(ROWS)]], [])
-    decide(one, Ask([[1.0, 2.0, 3.0]]))
-    assert (one.mind().width, one._ledger.decisions) == (3, 1)
+            one.work([[ChoiceRequest(ROWS)]], [])
+    decide(one, ChoiceRequest([[1.0, 2.0, 3.0]]))
+    assert (one.replica().width, one._ledger.decisions) == (3, 1)
 
 
 def test_first_decisions_are_not_made_twice_when_others_change_something(opened, monkeypatch):
     one, _ = opened(None)
     two, _ = opened(None)
-    drafted = one._drafted
+    drafts = one.decider._drafts
 
     def meanwhile(groups, hurry):
         monkeypatch.undo()
         two.configure(Settings(mode="apprentice"))
-        return drafted(groups, hurry)
+        return drafts(groups, hurry)
 
-    monkeypatch.setattr(one, "_drafted", meanwhile)
-    answers, _ = one.work([[Ask(ROWS)], [Ask(ROWS)]], [])
+    monkeypatch.setattr(one.decider, "_drafts", meanwhile)
+    answers, _ = one.work([[ChoiceRequest(ROWS)], [ChoiceRequest(ROWS)]], [])
     assert [len(made) for made in answers] == [1, 1]
     assert one._ledger.decisions == 2
     assert answers[1][0].probabilities.tolist() == [1.0, 0.0, 0.0]
@@ -196,7 +197,7 @@ def test_first_decisions_are_not_made_twice_when_others_change_something(opened,
 def test_ids_with_slashes_mean_one_event_each(opened):
     one, _ = opened()
     asks = [("a", ""), ("a", "b"), ("a/b", "c"), ("a/", "")]
-    made = decide(one, *(Ask(ROWS, event=event, slot=slot) for event, slot in asks))
+    made = decide(one, *(ChoiceRequest(ROWS, event=event, slot=slot) for event, slot in asks))
     flags = tell(one, ("a", 1.0), ("a/b", 2.0), ("a/b/c", 3.0), ("a/", 4.0))
     assert flags == [True] * 4
     assert one._ledger.table()["outcome"] == [1.0, 2.0, 3.0, 4.0]
@@ -208,22 +209,22 @@ def test_ids_with_slashes_mean_one_event_each(opened):
 @pytest.mark.parametrize("offer", [ROWS, WORDS])
 def test_a_new_bandit_takes_in_what_another_learned_and_hands_it_on(opened, offer):
     one, learner = opened(None)
-    made = decide(one, *[Ask(offer)] * 3)
+    made = decide(one, *[ChoiceRequest(offer)] * 3)
     tell(one, *((one.id, float(n)) for n, one in enumerate(made)))
     step(learner)
-    two, keeper = opened(None, "new")
+    two, updater = opened(None, "new")
     assert two.take_in(export_history(one._ledger)) == 3
     assert two.take_in(export_history(one._ledger)) == 0  # it is no news
     assert two._ledger.outcomes == two._ledger.decisions == 3
-    step(keeper)
-    assert two.mind().taught.outcomes == 3
+    step(updater)
+    assert two.replica().version.outcomes == 3
     # As are the numbers of decisions, by which noise is drawn.
-    assert equal(two.mind().taught.state, one.mind().taught.state)
-    assert two.mind().offers.hasher == one.mind().offers.hasher
+    assert equal(two.replica().version.state, one.replica().version.state)
+    assert two.replica().inputs.hasher == one.replica().inputs.hasher
     third, _ = opened(None, "third")
     assert third.take_in(export_history(two._ledger)) == 3
     assert third._ledger.table()["probability"] == two._ledger.table()["probability"]
-    assert decide(third, Ask(offer))[0].index in range(3)
+    assert decide(third, ChoiceRequest(offer))[0].index in range(3)
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,9 @@ def test_a_shadow_says_what_that_of_a_bandit_would(opened):
     step(learner)
     rows = np.array(ROWS, np.float32)
     mask = np.array([True, False, True])
-    (made,) = decide(one, Ask(ROWS, available=mask.tolist()))
-    mind = es.Bandit(RIVAL)._mind
-    shares = mind.pick(0, rows, mask, mind.sync(one._ledger))[1]
+    (made,) = decide(one, ChoiceRequest(ROWS, available=mask.tolist()))
+    replica = es.Bandit(RIVAL)._replica
+    shares = replica.choose(0, rows, mask, replica.sync(one._ledger))[1]
     (said,) = one._ledger.opinions(0)
     assert said.probability == pytest.approx(shares[made.index], abs=1e-6)
     assert (said.decision, said.propensity) == (5, pytest.approx(made.probability))
@@ -280,8 +281,10 @@ def test_a_shadow_says_what_that_of_a_bandit_would(opened):
 
 def test_offers_that_are_refused_leave_no_names_of_columns(opened):
     one, _ = opened()
-    decide(one, Ask(ROWS))
-    answers, _ = one.work([[Ask(ROWS), Ask([[1.0]])], [Ask(ROWS)]], [])
+    decide(one, ChoiceRequest(ROWS))
+    answers, _ = one.work(
+        [[ChoiceRequest(ROWS), ChoiceRequest([[1.0]])], [ChoiceRequest(ROWS)]], []
+    )
     assert isinstance(answers[0], Refused)
     assert len(answers[1]) == 1
     assert one._ledger.decisions == 2
@@ -291,7 +294,7 @@ def test_two_shares_left_to_chance_are_one(opened):
     one, _ = opened(floor=0.5)
     one.configure(Settings(floor=0.5))
     assert one.floor == 0.75
-    shares = decide(one, Ask(ROWS))[0].probabilities
+    shares = decide(one, ChoiceRequest(ROWS))[0].probabilities
     assert shares.min() >= 0.75 / 3 - 1e-6
 
 
@@ -306,13 +309,13 @@ def test_nobody_takes_over_what_is_older_or_another_agent_s(opened):
     step(learner, follower)
     one._ledger.store("state.safetensors", older)  # as one does who learned until just now
     step(follower)
-    assert two.mind().taught.outcomes == 10
+    assert two.replica().version.outcomes == 10
     one.shadow("rival")
     one.promote("rival")
     learned(one)
-    assert not learner._hand_on(None, learner._mind)  # which has not heard of it
-    assert one.mind().taught.outcomes == 0
-    decide(one, Ask(ROWS))
+    assert not learner._hand_on(None, learner._replica)  # which has not heard of it
+    assert one.replica().version.outcomes == 0
+    decide(one, ChoiceRequest(ROWS))
 
 
 def test_a_state_is_published_where_somebody_follows(opened):
@@ -323,7 +326,7 @@ def test_a_state_is_published_where_somebody_follows(opened):
     assert one._ledger.stored("state.safetensors") == begun
     two, follower = opened()
     step(follower, learner, follower)
-    assert two.mind().taught.outcomes == 5
+    assert two.replica().version.outcomes == 5
 
 
 def test_what_is_followed_or_restored_lies_where_decisions_are_computed(opened):
@@ -332,15 +335,17 @@ def test_what_is_followed_or_restored_lies_where_decisions_are_computed(opened):
     learned(one)
     step(learner, follower, learner, follower)
     learner.close()
-    alone = es.Bandit(AGENT)._mind
-    for mind, found in ((two.mind(), two.mind().taught), (alone, alone._begun(one._ledger))):
+    alone = es.Bandit(AGENT)._replica
+    for replica, found in (
+        (two.replica(), two.replica().version),
+        (alone, alone._begun(one._ledger)),
+    ):
         assert found.outcomes == 5
-        mind.pick(0, np.array(ROWS, mind.dtype), np.ones(len(ROWS), bool), found.state)
-        layout, arrays = found.state.held()  # put there once, and not for every decision
-        assert layout is mind._layout
-        assert [array.devices() for array in arrays] == [
-            {inline.device() or jax.devices()[0]} for _ in arrays
-        ]
+        replica.choose(0, np.array(ROWS, replica.dtype), np.ones(len(ROWS), bool), found.state)
+        programs: Any = replica.programs
+        assert found.state.layout is programs._states
+        where = {inline.device() or jax.devices()[0]}  # put there once, not for every decision
+        assert all(array.devices() == where for array in found.state.arrays)
 
 
 class Lost(es.Uniform):
@@ -360,43 +365,49 @@ def test_models_that_diverged_are_told_with_the_state(opened):
 
 def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):
     one, _ = opened()
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     many = np.random.default_rng(1).normal(size=(9, 2)).tolist()
-    answers, _ = one.work([[Ask(ROWS)], [Ask(many)], [Ask([[1.0]])]], [], hurry=True)
+    answers, _ = one.work(
+        [[ChoiceRequest(ROWS)], [ChoiceRequest(many)], [ChoiceRequest([[1.0]])]], [], hurry=True
+    )
     assert [type(answer).__name__ for answer in answers] == ["Later", "Later", "Refused"]
     assert one._ledger.decisions == 1
     assert one.prepare(answers[0].offer, 1)
-    asked = [[Ask(ROWS, event="a"), Ask(ROWS)], [Ask(many)], [Ask(ROWS, event="a")]]
+    asked = [
+        [ChoiceRequest(ROWS, event="a"), ChoiceRequest(ROWS)],
+        [ChoiceRequest(many)],
+        [ChoiceRequest(ROWS, event="a")],
+    ]
     answers, _ = one.work(asked, [], hurry=True)
     assert [len(answers[0]), type(answers[1]), len(answers[2])] == [2, Later, 1]
     assert (answers[2][0].id, one._ledger.decisions) == (answers[0][0].id, 3)
     two, _ = opened()
     two.warm()  # by what the other was asked
-    assert two.warmed
-    assert [type(a) for a in two.work([[Ask(ROWS)]], [], hurry=True)[0]] == [list]
+    assert two.decider.warmup.done
+    assert [type(a) for a in two.work([[ChoiceRequest(ROWS)]], [], hurry=True)[0]] == [list]
     one.warm()
     for size in (1, 2, 4, 8, 16):
         assert one.prepare(answers[1].offer, size) == (size < 16)
-    answers, _ = one.work([[Ask(ROWS)] * 5, [Ask(many)]], [], hurry=True)
+    answers, _ = one.work([[ChoiceRequest(ROWS)] * 5, [ChoiceRequest(many)]], [], hurry=True)
     assert [len(answer) for answer in answers] == [5, 1]
 
 
 def test_the_first_decision_is_compiled_for_before_others_have_to_wait(opened, monkeypatch):
     one, _ = opened(None)
-    pick_many, during = Follower.pick_many, []
+    choose_many, during = Replica.choose_many, []
 
-    def watched(mind, *about):
+    def watched(replica, *about):
         if about[0]:
             during.append(one._ledger._turn)
-        return pick_many(mind, *about)
+        return choose_many(replica, *about)
 
-    monkeypatch.setattr(Follower, "pick_many", watched)
+    monkeypatch.setattr(Replica, "choose_many", watched)
     with pytest.raises(Refused):
-        decide(one, Ask([[1.0]]), Ask([[1.0, 2.0]]))
+        decide(one, ChoiceRequest([[1.0]]), ChoiceRequest([[1.0, 2.0]]))
     assert during == []
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     assert during == [None, "write"]
-    decide(one, Ask(ROWS))
+    decide(one, ChoiceRequest(ROWS))
     assert during[2:] == [None]
 
 
@@ -405,18 +416,18 @@ def test_who_learns_next_need_not_wait_for_one_that_is_known_to_be_dead(opened):
     _, second = opened()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    learner.holder = keepers._named(ended.pid)
+    learner.holder = updaters._named(ended.pid)
     learner.step()
     second.step()
     assert second.learner == learner.holder
     assert not second.learning
     second.step()
     assert second.learning
-    learner.holder = keepers._named(os.getpid())  # another that lives
+    learner.holder = updaters._named(os.getpid())  # another that lives
     second._ledger.release(second.holder)
     step(learner, second, second)
     assert (second.learner, second.learning) == (learner.holder, False)
     for other in ("elsewhere:1:abc", learner.holder.replace(":", ".x:", 1)):
-        assert not keepers._gone(other)
+        assert not updaters._gone(other)
     learned(one)
     step(learner)

@@ -211,7 +211,11 @@ def test_a_snapshot_of_another_agent_or_shape_is_passed_over(shop, tmp_path):
     with es.Bandit.open(tmp_path / "other", other) as bandit:
         play(bandit, OFFERS[:10])
         foreign = Snapshot(
-            bandit._mind.sync(bandit._ledger), about["ledger"], 10, bandit._mind.description, 0
+            bandit._replica.state(bandit._ledger),
+            about["ledger"],
+            10,
+            bandit._replica.setup.description,
+            0,
         )
     path.write_bytes(snapshots.pack(foreign))
     assert equal(reopened(folder, "is another agent's"), state)
@@ -353,7 +357,7 @@ def test_a_full_disk_loses_nothing(tmp_path, how):
         bandit._ledger._db.execute("PRAGMA max_page_count = 1000000")
     assert "nothing was recorded" in str(error)
     state, log = bandit.state, bandit.log()
-    bandit._mind.taught = None
+    bandit._replica.version = None
     assert equal(bandit.state, state)  # the ledger knows just what the state knows
     assert log["id"][1:] == [d.id for d, _ in known]
     assert log["outcome"][1:] == [y for _, y in known]

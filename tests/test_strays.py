@@ -70,7 +70,7 @@ def test_without_a_context_a_stray_first_outcome_is_disowned_too():
         bandit.learn(decision.id, 1e14 if t == 0 else outcome)
     values = bandit.predict().values.mean
     assert values == pytest.approx([0, 1], abs=0.5)
-    assert bandit._mind.taught.usual.strays == 1
+    assert bandit._replica.version.usual.strays == 1
 
 
 @pytest.mark.parametrize("at", [RARE // 2 - 1, RARE // 2])
@@ -81,19 +81,22 @@ def test_a_bandit_disowns_a_stray_of_the_first_half_and_no_other(at):
         bandit.learn(bandit.choose().id, outcomes[-1])
     values, usual = counted(np.array(outcomes))
     assert (values[at] == 0) == (at < RARE // 2)
-    assert bandit._mind.taught.usual == usual
+    assert bandit._replica.version.usual == usual
 
 
 def test_the_state_with_a_stray_is_that_of_a_replay_bit_for_bit(tmp_path):
     with es.Bandit.open(tmp_path, actions=[0, 1, 2]) as bandit:
         play(bandit, 290, {40: 1e4, 280: -1e5})  # one is old by now, the other is not
-        values, usual = bandit.predict(context=[1.0, 2.0, 3.0]).values, bandit._mind.taught.usual
+        values, usual = (
+            bandit.predict(context=[1.0, 2.0, 3.0]).values,
+            bandit._replica.version.usual,
+        )
         assert usual.strays == 2
         said = bandit.summary().warnings
     assert inspect(tmp_path).warnings == said
     for _ in range(2):  # by the snapshot, then by the ledger alone
         with es.Bandit.open(tmp_path) as again:
-            assert again._mind.taught.usual == usual
+            assert again._replica.version.usual == usual
             now = again.predict(context=[1.0, 2.0, 3.0]).values
             assert np.array_equal(now.mean, values.mean)
             assert np.array_equal(now.spread, values.spread)
@@ -114,10 +117,10 @@ def test_a_stray_that_is_corrected_is_as_if_it_had_never_been():
         right.learn(made[1].id, y)
         ids.append((made[0].id, y))
     assert len(ids) > 20
-    assert wrong._mind.taught.usual.strays == 1
+    assert wrong._replica.version.usual.strays == 1
     wrong.correct(*ids[20])
     wrong.summary()
-    assert wrong._mind.taught.usual == right._mind.taught.usual
+    assert wrong._replica.version.usual == right._replica.version.usual
 
 
 def test_what_is_usual_leaves_out_the_few_that_are_farthest():

@@ -56,7 +56,7 @@ def test_the_order_of_columns_and_the_form_of_a_table_never_matter(agent):
         for offer in forms(order).values():
             assert np.array_equal(bandit.predict(offer).probabilities, expected.probabilities)
             assert (
-                bandit._offers.read(offer, None, None, 3).table.tolist()
+                bandit._inputs.read(offer, None, None, 3).table.tolist()
                 == DRINKS.to_numpy(np.float32).tolist()
             )
 
@@ -248,7 +248,7 @@ def test_the_default_agent_takes_mixed_tables_from_pandas_and_polars():
         bandit = es.Bandit()
         decision = bandit.choose(frame, context=pd.Series({"user": "ann", "age": 30}))
         bandit.learn(decision.id, 1.0)
-        rows.append(bandit._offers.read(frame, {"user": "ann", "age": 30}, None, 256).table)
+        rows.append(bandit._inputs.read(frame, {"user": "ann", "age": 30}, None, 256).table)
     assert np.array_equal(*rows)
 
 
@@ -335,7 +335,7 @@ def test_the_name_of_an_action_is_said_of_it_outside_any_pair():
     hasher, plain = es.Hasher(512, names=True), es.Hasher(512)
     items = {"a": {"kind": "tea"}, "b": {"kind": "tea"}}
     agent = es.EnsembleSampling(es.Linear(512), members=2)
-    offers = es.Bandit(agent, hasher=hasher)._offers
+    offers = es.Bandit(agent, hasher=hasher)._inputs
     named = offers.read(items, {"user": "ann"}, None, 512).table
     bare = plain(list(items.values()), {"user": "ann"})
     names = [[("name=a", 1.0)], [("name=b", 1.0)]]
@@ -356,9 +356,9 @@ def test_a_recorded_hasher_keeps_its_meaning(tmp_path):
     assert es.Hasher.recorded(recordable(new)) == new
     with es.Bandit.open(tmp_path) as bandit:
         bandit.choose({"tea": {"kind": "hot"}})
-        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
+        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
     with es.Bandit.open(tmp_path) as bandit:
-        assert bandit._offers.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
+        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
     agent = es.EnsembleSampling(es.Linear(32), members=2)
     with es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32)) as bandit:
         bandit.choose([{"kind": "hot"}])

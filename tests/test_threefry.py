@@ -59,12 +59,13 @@ def test_what_a_bandit_begins_with_is_what_jax_makes_of_its_seed(seed, partition
 
 def test_a_bandit_learns_from_the_first_key_of_its_seed_and_decides_by_the_second():
     agent = es.EnsembleSampling(es.Linear(2, noise_std=1.0), 3)
-    mind = es.Bandit(agent, seed=7, normalise=False)._mind
+    bandit = es.Bandit(agent, seed=7, normalise=False)
+    replica = bandit._replica
     first, second = jax.random.split(jax.random.key(7))
-    state = jax.tree.leaves(mind._fresh().belief)
+    state = jax.tree.leaves(replica.state(bandit._ledger).belief)
     for found, right in zip(state, jax.tree.leaves(agent.init(first)), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-6)
-    assert mind._streams == jax.random.bits(second, (2,), np.uint32).tolist()
+    assert replica._streams == jax.random.bits(second, (2,), np.uint32).tolist()
 
 
 def test_keys_of_another_cipher_stay_what_they_are():

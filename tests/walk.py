@@ -127,7 +127,7 @@ def rooms() -> dict[str, tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    recorder = Recorder(["Engine._keeper_step"])
+    recorder = Recorder(["Engine._update"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         walks = on_disk(folder, recorder) | over_http(folder, recorder) | simulated(recorder)

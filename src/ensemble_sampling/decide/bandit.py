@@ -2,9 +2,11 @@
 
 import copy
 import os
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,24 +18,28 @@ from .. import checks
 from ..config import differences
 from ..core import Agent, Posterior
 from ..inputs import foreign
-from ..inputs.columns import is_frame, records
+from ..inputs.columns import is_frame, needs_hasher, records
 from ..inputs.hashing import Hasher, precision
 from ..inputs.offer import Offer
-from ..ledger.ledger import Decided, Ledger, Observed, Revised
+from ..ledger.ledger import Decided, Ledger, Observed
 from ..ledger.offers import Offered
-from ..ledger.sqlite import as_place, exists, public
+from ..ledger.sqlite import Place, as_place, exists, public
+from ..ledger.transactions import Process
 from . import notices
 from .decisions import Decision, Prediction
-from .setup import Begun
-from .shadows import candidate, known, opinions
-from .states import State
+from .default import Default
+from .outcomes import Outcomes
+from .programs import State
+from .replica import Replica, resume
+from .setup import Options, Setup, common_width
+from .shadows import Shadows, candidate, dismiss, opinions, promote
 from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Bandit(Begun):
+class Bandit:
     """Chooses among actions and learns from what comes of it, whenever that comes.
 
     `Bandit()` lives in memory, `Bandit.open(folder)` on disk. The state is a cache of the ledger
@@ -66,11 +72,8 @@ class Bandit(Begun):
         floor: float | None = None,
         offers: str | None = None,
     ):
-        checked = _kept(offers)
-        self._ledger, self._folder, self._snapshot_every = Ledger(None), None, 0
-        self._setup(agent, seed, normalise, hasher, actions, floor)
-        self._begin(migrate=False)
-        self._ledger.keep(checked or self._ledger.keeps)
+        options = Options(agent, seed, normalise, hasher, actions, floor)
+        self._begin(None, options, offers)
 
     @classmethod
     def open(
@@ -91,8 +94,10 @@ class Bandit(Begun):
         `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
         after a snapshot is replayed when it is opened.
         """
-        options = (agent, seed, normalise, hasher, actions, floor)
-        return cls._in_folder(folder, options, offers, snapshot_every, migrate=False)
+        options = Options(agent, seed, normalise, hasher, actions, floor)
+        bandit, place = cls.__new__(cls), as_place(folder)
+        bandit._begin(place, options, offers, snapshot_every, migrate=False)
+        return bandit
 
     @classmethod
     def migrate(
@@ -109,34 +114,55 @@ class Bandit(Begun):
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
-        options = (agent, seed, normalise, hasher, actions, floor)
-        return cls._in_folder(folder, options, offers, snapshot_every, migrate=True)
-
-    @classmethod
-    def _in_folder(
-        cls,
-        folder: Any,
-        options: tuple[Any, ...],
-        offers: str | None,
-        snapshot_every: int,
-        migrate: bool,
-    ) -> "Bandit":
-        bandit = cls.__new__(cls)
-        bandit._folder = folder = as_place(folder)
-        bandit._setup(*options)
-        bandit._snapshot_every = checks.count("snapshot_every", snapshot_every)
-        checked = _kept(offers)
-        if migrate and not exists(folder):
-            where = public(folder)
-            raise FileNotFoundError(f"there is no ledger in {where}: Bandit.open begins a new one")
-        bandit._ledger = Ledger(folder)
-        try:
-            bandit._begin(migrate)
-            bandit._ledger.keep(checked or bandit._ledger.keeps)
-        except BaseException:
-            bandit._ledger.close()
-            raise
+        options = Options(agent, seed, normalise, hasher, actions, floor)
+        bandit, place = cls.__new__(cls), as_place(folder)
+        bandit._begin(place, options, offers, snapshot_every, migrate=True)
         return bandit
+
+    def _begin(
+        self,
+        place: Place,
+        options: Options,
+        offers: str | None = None,
+        snapshot_every: int = 0,
+        migrate: bool = False,
+        recipe: Default | None = None,
+    ) -> None:
+        """Open the ledger and go on where it left off; what cannot be is refused before."""
+        replica = Replica(Setup(options, recipe))
+        every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
+        self._snapshot_every, checked = every, _kept(offers)
+        if migrate and place is not None and not exists(place):
+            where = public(place)
+            raise FileNotFoundError(f"there is no ledger in {where}: Bandit.open begins a new one")
+        self._mutex, self._pid = threading.RLock(), os.getpid()
+        self._watch, self._shadows = notices.Watch(), Shadows()
+        self._ledger = Ledger(place)
+        try:
+            self._use(resume(replica, self._ledger, migrate))
+            self._ledger.keep(checked or self._ledger.keeps)
+        except BaseException:
+            self._ledger.close()
+            raise
+
+    def _use(self, replica: Replica) -> None:
+        """Let this one decide and learn from now on."""
+        self._replica, self._setup, self._inputs = replica, replica.setup, replica.inputs
+
+    def _turn(self) -> Any:
+        """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
+        if Process.id != self._pid:
+            self._ledger.check()  # says what to do
+        return self._mutex
+
+    def _ready(self, writes: bool = False) -> None:
+        """Refuse to go on where what follows could not be right."""
+        self._ledger.check(writes)
+        if precision() is not self._setup.dtype:
+            raise ValueError(
+                f"jax_enable_x64 was changed while this bandit was open in {self._setup.dtype}: "
+                "change it back, or close the bandit and migrate it"
+            )
 
     def choose(
         self,
@@ -167,27 +193,23 @@ class Bandit(Begun):
         """
         with self._turn():
             self._ready()
-            state = self._mind.sync(self._ledger)
-            if self._mind.width is None:  # the first decision settles more, so another one makes it
-                return self._twin()._foresee(features, context, available)
-            columns = self._offers.columns
-            offer = self._offers.read(features, context, available, self._mind.width)
-            self._offers.columns = columns  # only a decision fixes them
+            state = self._replica.sync(self._ledger)
+            if self._replica.width is None:
+                return self._twin_prediction(features, context, available)
+            columns = self._inputs.columns
+            offer = self._inputs.read(features, context, available, self._replica.width)
+            self._inputs.columns = columns  # only a decision fixes them
             number = self._ledger.decisions
-            _, shares, values = self._mind.pick(number, offer.table, offer.mask, state)
+            _, shares, values = self._replica.choose(number, offer.table, offer.mask, state)
             return Prediction(shares, values)
 
-    def _foresee(self, features: Any, context: Any, available: Any) -> Prediction:
-        decision = self.choose(features, context=context, available=available)
-        return Prediction(decision.probabilities, decision.values)
-
-    def _twin(self) -> "Bandit":
-        """A bandit in memory that will decide as this one, which has decided nothing yet."""
+    def _twin_prediction(self, features: Any, context: Any, available: Any) -> Prediction:
+        """What the first decision would be made of. It settles more than a prediction may, so a
+        bandit in memory makes it that will decide as this one."""
         twin = Bandit.__new__(Bandit)
-        twin._ledger, twin._folder, twin._snapshot_every = Ledger(None), None, 0
-        twin._setup(self._mind.agent, *self._options, self._mind.recipe)
-        twin._begin(migrate=False)
-        return twin
+        twin._begin(None, self._setup.options, recipe=self._setup.recipe)
+        (decision,) = twin._decide([(features, context, available)])
+        return Prediction(decision.probabilities, decision.values)
 
     def choose_many(
         self,
@@ -216,49 +238,45 @@ class Bandit(Begun):
         return self._decide(list(zip(several, around, free, strict=True)))
 
     def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
+        """All is read before anything is decided, and decided before it is recorded."""
         with self._turn():
             self._ready(writes=True)
-            mind = self._mind
-            if mind.width is None:
-                mind.sync(self._ledger)
-            # All is checked before anything is decided, and decided before it is recorded.
-            if mind.width is None or self._ledger.decisions == 0:
-                with self._tentative(offers):
-                    read = [self._offers.read(*offer, mind.width) for offer in offers]
-                    self._settle({offer.table.shape[1] for offer in read})
-                    return self._record_choices(read, top)
-            columns = self._offers.columns
-            try:
-                read = [self._offers.read(*offer, mind.width) for offer in offers]
-                return self._record_choices(read, top)
-            except BaseException:  # as `_tentative`, where all is settled
-                self._offers.columns = columns or self._columns
-                raise
+            setup, replica = self._setup, self._replica
+            state, first = replica.sync(self._ledger), self._ledger.decisions
+            with setup.tentative(replica):
+                if replica.width is None:
+                    setup.bring_hasher(replica, (needs_hasher(*offer[:2]) for offer in offers))
+                read = [self._inputs.read(*offer, replica.width) for offer in offers]
+                if first == 0:
+                    setup.settle(replica, self._ledger, common_width(read))
+                    state = replica.sync(self._ledger)
+                return self._record_choices(read, first, state, top)
 
-    def _record_choices(self, offers: list[Offer], top: int | None) -> list[Decision]:
-        now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
-        mind = self._mind
-        rows, decisions, state = [], [], mind.sync(self._ledger)
-        whole = self._ledger.keeps == "all"
+    def _record_choices(
+        self, offers: list[Offer], first: int, state: Any, top: int | None
+    ) -> list[Decision]:
+        """Choose for each offer, numbered from `first`."""
+        replica, ledger, now = self._replica, self._ledger, time.time()
+        dtype, rows, decisions = ledger.dtype, [], []
         for number, (table, names, mask, context) in enumerate(offers, start=first):
             if top is not None and top > mask.sum():
                 raise ValueError(f"top is {top}, but only {mask.sum()} actions can be chosen")
-            index, shares, values = mind.pick(number, table, mask, state)
-            order = None if top is None else mind.order(number, table, mask, state, index)[:top]
+            index, shares, values = replica.choose(number, table, mask, state)
+            order = None
+            if top is not None:
+                order = replica.rank(number, table, mask, state, index)[:top]
+                order = tuple(order if names is None else [names[i] for i in order])
             if shares.dtype != dtype:
                 shares = shares.astype(dtype)  # what a reading of the ledger will give
             name = None if names is None else names[index]
             chosen = table[index if len(table) > 1 else 0].astype(dtype)  # one's own
-            offered = Offered(names, table, context, mask) if whole else None
-            rows.append(Decided(number, now, index, name, chosen, shares, offer=offered))
-            if order is not None:
-                order = tuple(order if names is None else [names[i] for i in order])
-            id, action = self._ledger.decision_id(number), index if names is None else name
-            made = Decision(id, index, action, shares.item(index), shares, values, order)
-            decisions.append(made)
-        self._describe_columns()
-        said = self._shadows.opinions(self._ledger, rows, offers) if self._shadows else ()
-        self._ledger.add_decisions(rows, said)
+            whole = Offered(names, table, context, mask) if ledger.keeps == "all" else None
+            rows.append(Decided(number, now, index, name, chosen, shares, offer=whole))
+            id, action = ledger.decision_id(number), index if names is None else name
+            decisions.append(Decision(id, index, action, shares.item(index), shares, values, order))
+        self._setup.record_columns(ledger)
+        said = self._shadows.opinions(ledger, rows, offers) if self._shadows.awake else ()
+        ledger.add_decisions(rows, said)
         for row, offer, made in zip(rows, offers, decisions, strict=True):
             self._watch.offered(row.number, offer.table, row.chosen, made.values)
         return decisions
@@ -267,7 +285,10 @@ class Bandit(Begun):
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
         with self._turn():
             self._ready(writes=True)
-            return self._record([(self._ledger.number(id), outcome)], expired=False) == 1
+            self._replica.sync(self._ledger)
+            outcomes = Outcomes(self._replica, self._ledger)
+            outcomes.learn(id, self._decision(id), outcome)
+            return self._record(outcomes) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
         """Learn pairs (id, outcome) in the given order, or none of them; how many were new.
@@ -277,8 +298,12 @@ class Bandit(Begun):
         pairs = [checks.pair(each) for each in _listed("outcomes", outcomes)]
         with self._turn():
             self._ready()
-            numbered = [(self._ledger.number(id), y) for id, y in pairs]
-            return self._record(numbered, expired=False)
+            self._replica.sync(self._ledger)
+            several = Outcomes(self._replica, self._ledger)
+            known = [(id, self._decision(id), outcome) for id, outcome in pairs]
+            for each in known:
+                several.learn(*each)
+            return self._record(several)
 
     def expire(self, older_than: float | timedelta, outcome: Any) -> int:
         """Assume `outcome` for decisions older than so many seconds whose own never came."""
@@ -286,11 +311,15 @@ class Bandit(Begun):
         checks.scalar("older_than", seconds, low=0.0)
         with self._turn():
             self._ready()
-            if self._mind.agent is None:  # nothing was decided
+            self._replica.sync(self._ledger)
+            if self._replica.agent is None:  # nothing was decided
                 return 0
-            self._mind.outcome(outcome, self._ledger)
-            numbers = self._ledger.pending(before=time.time() - seconds)
-            return self._record([(number, outcome) for number in numbers], expired=True)
+            self._replica.outcome(outcome, self._ledger)
+            assumed = Outcomes(self._replica, self._ledger)
+            for number in self._ledger.pending(before=time.time() - seconds):
+                id = self._ledger.decision_id(number)
+                assumed.learn(id, self._decision(id), outcome)
+            return self._record(assumed, expired=True)
 
     def correct(self, id: str, outcome: Any) -> bool:
         """The outcome of a decision turned out to be another; False if it is what is known.
@@ -301,11 +330,10 @@ class Bandit(Begun):
         """
         with self._turn():
             self._ready()
-            decided = self._decided(id)
-            new = self._mind.outcome(outcome, self._ledger)
-            if decided.outcome is None:
-                raise ValueError(f"decision {id} has no outcome yet that could be corrected")
-            return new != decided.outcome and self._revise([Revised(decided.number, new, None)])
+            outcomes = Outcomes(self._replica, self._ledger)
+            new = outcomes.correct(id, self._decision(id), outcome)
+            outcomes.record()
+            return new
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
         """Add to the outcome of a decision, which begins at 0, or at what `learn` or `expire` said:
@@ -318,34 +346,40 @@ class Bandit(Begun):
             checks.text("ref", ref)
         with self._turn():
             self._ready()
-            decided = self._decided(id)
-            amount = self._mind.outcome(amount, self._ledger)
-            for added, known in self._ledger.revised(decided.number):
-                if ref is not None and known == ref:
-                    if added != amount:
-                        raise ValueError(
-                            f"{ref!r} added {added} to decision {id}, and cannot add {amount}"
-                        )
-                    return False
-            if decided.outcome is None:
-                row = Revised(decided.number, amount, None, amount, ref)
-                self._record([(decided.number, amount)], False, [row] if ref else [])
-                return True
-            if np.shape(amount) != np.shape(decided.outcome):
-                raise ValueError(f"decision {id} has the outcome {decided.outcome}, got {amount}")
-            total = (np.asarray(decided.outcome) + np.asarray(amount)).tolist()
-            total = self._mind.outcome(total, self._ledger)
-            return self._revise([Revised(decided.number, total, None, amount, ref)])
+            outcomes = Outcomes(self._replica, self._ledger)
+            new = outcomes.add(id, self._decision(id), amount, ref)
+            self._record(outcomes)
+            return new
 
-    def _decided(self, id: str) -> Decided:
+    def _decision(self, id: str) -> Decided:
         decided = self._ledger.decision(self._ledger.number(id))
         assert decided is not None  # it has a number
         return decided
 
-    def _revise(self, rows: list[Revised]) -> bool:
-        rows = [row._replace(reward=self._mind.worth(row.outcome)) for row in rows]
-        self._ledger.add_outcomes([], rows)
-        return True
+    def _record(self, outcomes: Outcomes, expired: bool = False) -> int:
+        """Record outcomes and learn those that are the first of their decision; how many."""
+        before, learned = self._ledger.outcomes, outcomes.record(expired)
+        if not learned:
+            self._ledger.check()
+            return 0
+        self._learn(learned, before)
+        if not expired:
+            for decided, outcome in learned:
+                self._watch.learned(decided.number, outcome)
+        return len(learned)
+
+    def _learn(self, learned: list[tuple[Decided, Any]], before: int) -> None:
+        """Learn what was just recorded; there were `before` outcomes. After so many of them: save,
+        and say what was noticed."""
+        self._replica.learn(self._ledger, learned)
+        if self._shadows.awake:
+            self._shadows.learn(self._ledger, learned)
+        every, now = self._snapshot_every, before + len(learned)
+        if every and now // every > before // every:
+            self._save_or_warn()
+        if self._watch.due(before, now):
+            for text in self._watch.new(self._notices()):
+                warnings.warn(text, stacklevel=4)
 
     def learn_from(
         self,
@@ -368,12 +402,14 @@ class Bandit(Begun):
         with self._turn():
             self._ready()
             given = foreign.read(frame, features, context, action, outcome, propensity)
-            arms = foreign.arms(given, self._offers)
-            self._mind.sync(self._ledger)
-            with self._tentative([given.first]):
-                table = foreign.table(given, self._offers, self._mind.width)
-                self._settle({table.shape[1]})
-                outcomes = [self._mind.outcome(y, self._ledger) for y in given.outcomes]
+            arms = foreign.arms(given, self._inputs)
+            setup, replica = self._setup, self._replica
+            replica.sync(self._ledger)
+            with setup.tentative(replica):
+                setup.bring_hasher(replica, (needs_hasher(*first[:2]) for first in [given.first]))
+                table = foreign.table(given, self._inputs, replica.width)
+                setup.settle(replica, self._ledger, table.shape[1])
+                outcomes = [replica.outcome(y, self._ledger) for y in given.outcomes]
                 return self._record_foreign(table, arms, given, outcomes)
 
     def _record_foreign(
@@ -383,74 +419,26 @@ class Bandit(Begun):
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
         before, chances = self._ledger.outcomes, given.propensities
         shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
-        named = given.actions if self._offers.arms is None or self._offers.names else None
+        named = given.actions if self._inputs.arms is None or self._inputs.names else None
         rows = [
             Decided(first + n, now, arm, named and named[n], row, share, foreign=True)
             for n, (arm, row, share) in enumerate(
                 zip(arms, table.astype(dtype), shares.astype(dtype), strict=True)
             )
         ]
-        self._describe_columns()
-        observed = [Observed(first + n, y, self._mind.worth(y)) for n, y in enumerate(outcomes)]
+        self._setup.record_columns(self._ledger)
+        reward = self._replica.reward
+        observed = [Observed(first + n, y, reward(y)) for n, y in enumerate(outcomes)]
         self._ledger.add_decisions(rows, outcomes=observed)
-        self._mind.learn(self._ledger, list(zip(rows, outcomes, strict=True)))
-        self._shadows.learn(self._ledger, list(zip(rows, outcomes, strict=True)))
-        self._do_what_is_due(before)
+        self._learn(list(zip(rows, outcomes, strict=True)), before)
         return len(rows)
-
-    def _record(
-        self, outcomes: list[tuple[int, Any]], expired: bool, revised: Sequence[Revised] = ()
-    ) -> int:
-        self._mind.sync(self._ledger)
-        fresh: dict[int, tuple[Decided, Any]] = {}
-        for number, given in outcomes:
-            outcome = self._mind.outcome(given, self._ledger)
-            decided = self._ledger.decision(number)
-            assert decided is not None  # it has a number
-            known = fresh[number][1] if number in fresh else decided.outcome
-            if known is None:
-                # Refused now, not after it is recorded.
-                self._offers.arm(number, decided.chosen, decided.action)
-                fresh[number] = (decided, outcome)
-            elif outcome not in (known, decided.first):  # what was revised may come again too
-                how = "expired with" if decided.expired else "has"
-                raise ValueError(
-                    f"decision {self._ledger.decision_id(number)} {how} the outcome {known} "
-                    f"and cannot have {outcome} as well"
-                )
-        rows = [Observed(n, y, self._mind.worth(y), expired) for n, (_, y) in fresh.items()]
-        if not rows:
-            self._ledger.check()
-            return 0
-        before = self._ledger.outcomes
-        if revised:
-            revised = [row._replace(reward=self._mind.worth(row.outcome)) for row in revised]
-        self._ledger.add_outcomes(rows, revised)
-        learned = list(fresh.values())
-        self._mind.learn(self._ledger, learned)
-        if self._shadows:
-            self._shadows.learn(self._ledger, learned)
-        if not expired:
-            for row in rows:
-                self._watch.learned(row.decision, row.outcome)
-        self._do_what_is_due(before)
-        return len(rows)
-
-    def _do_what_is_due(self, before: int) -> None:
-        """After so many outcomes: save, and say what was noticed."""
-        every, now = self._snapshot_every, self._ledger.outcomes
-        if every and now // every > before // every:
-            self._save_or_warn()
-        if self._watch.due(before, now):
-            for text in self._watch.new(self._noticed()):
-                warnings.warn(text, stacklevel=4)
 
     @property
     def state(self) -> State:
         """A copy of what has been learned."""
         with self._turn():
             self._ready()
-            return copy.deepcopy(jax.tree.map(_copied, self._mind.sync(self._ledger)))
+            return copy.deepcopy(jax.tree.map(_copied, self._replica.state(self._ledger)))
 
     @overload
     def log(self) -> dict[str, list[Any]]: ...
@@ -485,20 +473,20 @@ class Bandit(Begun):
         """How it is doing, for people: `print(bandit.summary())`."""
         with self._turn():
             self._ready()
-            noticed = tuple(self._noticed().values())
-            return summarize(self._ledger, self._mind.diverged(self._ledger), warnings=noticed)
+            noticed = tuple(self._notices().values())
+            return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
 
-    def _noticed(self) -> dict[str, str]:
+    def _notices(self) -> dict[str, str]:
         """What its user should know, by kind."""
-        alone = self._mind.recipe is not None and self._mind.width == 0
-        hashed, fixed = self._offers.hasher is not None, self._offers.arms is not None
+        alone = self._setup.recipe is not None and self._replica.width == 0
+        hashed, fixed = self._inputs.hasher is not None, self._inputs.arms is not None
         found = {
-            "noise": self._watch.noise(self._mind.agent),
+            "noise": self._watch.noise(self._replica.agent),
             "alone": notices.alone(self._ledger.outcomes) if alone else None,
             "constant": self._watch.constant(hashed, fixed),
         }
         noticed = {kind: text for kind, text in found.items() if text is not None}
-        return noticed | self._mind.noticed(self._ledger)
+        return noticed | self._replica.notices(self._ledger)
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
@@ -517,8 +505,8 @@ class Bandit(Begun):
         checks.text("a shadow's name", name)
         with self._turn():
             self._ready()
-            self._mind.sync(self._ledger)
-            self._shadows.admit(self._ledger, name, candidate(agent, self._mind))
+            self._replica.sync(self._ledger)
+            self._shadows.admit(self._ledger, name, candidate(agent, self._replica))
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
         """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
@@ -532,31 +520,28 @@ class Bandit(Begun):
         """Let a shadow go; what it said stays in the ledger."""
         with self._turn():
             self._ready()
-            known(self._ledger, name)
+            dismiss(self._ledger, name)
             self._shadows.drop(self._ledger, name)
-            self._ledger.add_shadow(name, None)
 
     def promote(self, name: str) -> None:
         """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
         be opened with its agent."""
         with self._turn():
             self._ready()
-            mind = self._shadows.take(self._ledger, name)
-            mind.sync(self._ledger)
-            former = self._mind
+            replica, former = self._shadows.take(self._ledger, name), self._replica
+            replica.sync(self._ledger)
             former.forget(self._ledger)
-            mind.offers.columns, mind.offers.begun = former.offers.columns, former.offers.begun
             try:
-                self._mind, self._offers = mind, mind.offers
-                self._describe(promoted=name)
+                self._use(replica)
+                promote(self._ledger, name, replica, former)
             finally:
                 now = self._ledger.description
                 now.pop("columns", None)
-                if differences(now, mind.description):  # it was not recorded
-                    self._mind, self._offers = former, former.offers
+                if differences(now, replica.setup.description):  # it was not recorded
+                    self._use(former)
                 else:
                     self._shadows.drop(self._ledger, name)
-            mind.file = former.file
+            replica.file = former.file
             self._watch = notices.Watch()
             self.save()
 
@@ -570,7 +555,7 @@ class Bandit(Begun):
         """Write a snapshot of the state, so that the next opening need not replay so much."""
         with self._turn():
             self._ready()
-            self._mind.save(self._ledger)
+            self._replica.save(self._ledger)
             self._shadows.save(self._ledger)
 
     def _save_or_warn(self) -> None:
@@ -585,16 +570,26 @@ class Bandit(Begun):
             return self._ledger.close()
         with self._mutex:
             try:
-                if not self._ledger.closed and precision() == self._mind.dtype:
+                if not self._ledger.closed and precision() == self._setup.dtype:
                     self._save_or_warn()
-            finally:
                 self._ledger.close()
+            except BaseException:  # also an interrupt just before it is closed
+                self._ledger.close()
+                raise
 
     def __enter__(self) -> "Bandit":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+@contextmanager
+def parts(bandit: Bandit) -> Iterator[tuple[Replica, Ledger]]:
+    """Its replica and its ledger, while no other thread changes them: for what reads a bandit."""
+    with bandit._turn():
+        bandit._ready()
+        yield bandit._replica, bandit._ledger
 
 
 def _copied(leaf: Any) -> Any:

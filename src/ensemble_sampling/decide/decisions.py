@@ -1,6 +1,6 @@
 """What a bandit says: a decision, what it is made of, and a prediction."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ class Values(NamedTuple):
     spread: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What was chosen, and how likely that was.
 
@@ -31,29 +31,6 @@ class Decision:
     probabilities: np.ndarray = field(compare=False)  # the id says which
     values: Values | None = field(compare=False, default=None)
     ranking: tuple[Any, ...] | None = field(compare=False, default=None)
-
-    def __init__(
-        self,
-        id: str,
-        index: int,
-        action: Any,
-        probability: float,
-        probabilities: np.ndarray,
-        values: Values | None = None,
-        ranking: tuple[Any, ...] | None = None,
-    ):
-        _ID(self, id)  # what a frozen class does by itself takes several times as long
-        _INDEX(self, index)
-        _ACTION(self, action)
-        _PROBABILITY(self, probability)
-        _PROBABILITIES(self, probabilities)
-        _VALUES(self, values)
-        _RANKING(self, ranking)
-
-
-_ID, _INDEX, _ACTION, _PROBABILITY, _PROBABILITIES, _VALUES, _RANKING = (
-    vars(Decision)[one.name].__set__ for one in fields(Decision)
-)
 
 
 class Prediction(NamedTuple):

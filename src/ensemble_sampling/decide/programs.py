@@ -1,8 +1,6 @@
-"""The functions a bandit runs, compiled once for all agents of one structure."""
+"""The functions a bandit runs: an agent and a state, asked to choose, to rank and to learn."""
 
-import math
-from dataclasses import is_dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -12,12 +10,12 @@ from jax import Array
 
 from ..agents.greedy import shares
 from ..config import as_array
-from ..core import Action, Agent, Facts, Key, fact, some_key
+from ..core import Action, Agent, Key, fact, some_key
 from ..fast.argmax import first
-from ..fast.inline import chosen, placed
 from ..fast.one_step import in_one_step
-from ..fast.threefry import quick
-from .states import Layout, State
+from ..fast.threefry import PLAIN, quick
+from ..inputs.scale import Scale
+from .decisions import Values
 
 
 class Rule(NamedTuple):
@@ -27,115 +25,138 @@ class Rule(NamedTuple):
     floor: float | None = None
 
 
-class Programs(NamedTuple):
-    """What a rule does, as functions of its numbers, something and a state; the numbers and the
-    state as `Layout` packs them."""
+class State(NamedTuple):
+    """Everything learned; a function of the ledger's outcomes in their order."""
 
-    choose: Any
-    learn: Any
-    rank: Any
-    choose_many: Any  # with a leading axis on all but the state; None in plain Python
-    choose_packed: Any  # with all but the state in one array
-    learn_packed: Any
+    scale: Scale | None
+    belief: Any
 
 
-class Begun(NamedTuple):
-    """What a rule begins with."""
+class Drawn(NamedTuple):
+    """An index drawn from probabilities, and what every action is expected to bring."""
 
-    bound: Any
-    init: Any
-    programs: Any  # those for states of a layout
-    where: Any = None  # the processor it runs on, if not JAX's default
-    belief: Any = None  # the shapes of what `init` gives, where it is compiled
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    probabilities: np.ndarray
+    values: Values | None
 
 
-def rule_of(agent: Agent, floor: float = 0.0) -> Begun:
-    """What a bandit does by an agent; where that runs in plain Python, as it is."""
-    rule = Rule(agent, floor or None)
-    if fact(agent, "host"):
-        rule = rule._replace(agent=_once(agent))
-        here = Programs(choose, learn, rank, None, None, None)
-        return Begun(rule, init, lambda _: here)
-    layout, leaves = Layout.of(jax.tree.map(as_array, rule))
-    compiled, bound = _of(layout), layout.placed(leaves)
-    begin = compiled(init)
-    belief = jax.eval_shape(begin, bound, some_key())
-    where = chosen(belief)
-    programs = partial(_compiled, layout)
-    return Begun(placed(bound, where), begin, programs, where, belief)
+class Programs:
+    """A rule's functions, compiled once for all rules of one structure; in plain Python, where the
+    agent runs there, they are called as they are.
 
+    A state is handed over as `hold` gives it. `learn` consumes it: what is to outlive that is a
+    `copy`. `fast.packing` has the same methods, with fewer arrays to hand over.
 
-@lru_cache(maxsize=64)
-def _of(layout: Layout) -> Any:
-    """Compiles functions of rules of one structure; settings stay free."""
-
-    @cache
-    def compiled(function: Any) -> Any:
-        return jax.jit(lambda bound, *rest: function(layout.unpacked(bound), *rest))
-
-    return compiled
-
-
-@lru_cache(maxsize=64)
-def _compiled(rules: Layout, states: Layout | None) -> Programs:
-    """For rules and states of these structures; none while that of states is not known."""
-    if states is None:
-        return Programs(*[None] * 6)
-
-    def of(function: Any, learns: bool = False) -> Any:
-        def run(bound: list[Array], about: Array, held: list[Array], *rest: Any) -> Any:
-            state = State.of(states, held, states.unpacked(held))
-            rule = rules.unpacked(bound)
-            found = function(rule, about, state, *rest)
-            return states.packed(_kept(rule, states, found)) if learns else found
-
-        return jax.jit(run, donate_argnums=2 if learns else ())
-
-    many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
-    alone = of(choose), of(learn, True), of(rank), of(many)
-    return Programs(*alone, of(choose_packed), of(learn_packed, True))
-
-
-def _kept(rule: Rule, before: Layout, state: State) -> list[Array]:
-    """The arrays of a state, which must be laid out as it was: it is packed that way."""
-    array = lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)  # noqa: E731
-    after, leaves = Layout.of(jax.tree.map(array, state.parts))
-    if after != before:
-        raise ValueError(
-            f"{fact(rule.agent, 'label')}: update must keep the shapes and types of the state; "
-            f"before {list(before.about)}, after {list(after.about)}"
-        )
-    return leaves
-
-
-class _Once:
-    """A posterior in plain Python that is asked twice what its models think, and thinks once.
-
-    Compiled, that is the compiler's work.
+    belief: the shapes of what the agent learns.
+    kind: equal for two that share their compiled programs.
     """
 
-    def __init__(self, posterior: Any):
-        self.posterior, self.last = posterior, (None, None, None)  # belief, what of it, values
-        said = {name: fact(posterior, name) for name in vars(Facts) if not name.startswith("_")}
-        vars(self).update({name: value for name, value in said.items() if name != "values"})
+    def __init__(self, rule: Rule):
+        self.host, self._rule = bool(fact(rule.agent, "host")), rule
+        self.belief, self.kind = None, rule.agent
+        if not self.host:
+            self._rule = rule = jax.tree.map(as_array, rule)
+            self.belief = jax.eval_shape(init, rule, some_key())
+            about = [(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(rule)]
+            self.kind = jax.tree.structure(rule), tuple(about)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.posterior, name)
+    def begin(self, key: Array, scale: Scale | None) -> Any:
+        """The state before anything is learned."""
+        start = jax.random.wrap_key_data(key, impl=PLAIN)
+        return State(scale, self._run(init)(self._rule, start))
 
-    def values(self, key: Key, belief: Any, features: Any, draws: int) -> Any:
-        about = (np.asarray(jax.random.key_data(key)), np.asarray(features))
-        known, asked, values = self.last
-        if known is not belief or asked is None or not all(map(np.array_equal, asked, about)):
-            values = self.posterior.values(key, belief, features, draws)
-            self.last = belief, about, values
-        return values
+    def like(self, scale: Scale | None) -> State:
+        """The shapes of a state, and where they are to lie: nothing is computed."""
+        about = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # noqa: E731
+        return jax.tree.map(about, State(scale, self.belief))
+
+    def hold(self, state: State) -> Any:
+        return state
+
+    def state(self, held: Any) -> State:
+        return held
+
+    def copy(self, held: Any) -> Any:
+        return held if self.host else jax.tree.map(lambda leaf: jnp.asarray(leaf).copy(), held)
+
+    def choose(self, held: Any, words: Any, table: np.ndarray, mask: np.ndarray) -> Drawn:
+        """An index by the words (stream, number) of a decision."""
+        rows, (table, mask) = len(mask), self._filled(table, mask)
+        found = self._run(choose)(self._rule, np.array(words, np.uint32), held, table, mask)
+        return drawn(np.asarray(found), rows, len(mask))
+
+    def choose_many(
+        self, held: Any, words: list[Any], tables: list[np.ndarray], masks: list[np.ndarray]
+    ) -> list[Drawn]:
+        """The same for several offers of one shape."""
+        if self.host or len(words) == 1:
+            offers = zip(words, tables, masks, strict=True)
+            return [self.choose(held, word, table, mask) for word, table, mask in offers]
+        filled = [self._filled(*offer) for offer in zip(tables, masks, strict=True)]
+        stacked = (np.stack(part) for part in zip(*filled, strict=True))
+        keys = np.array(words, np.uint32)
+        found = np.asarray(self._run(choose_many)(self._rule, keys, held, *stacked))
+        room = len(filled[0][1])
+        return [drawn(row, len(mask), room) for row, mask in zip(found, masks, strict=True)]
+
+    def rank(
+        self, held: Any, words: Any, table: np.ndarray, mask: np.ndarray, index: int
+    ) -> list[int]:
+        """All actions by what one plausible model thinks of them, the one at `index` first."""
+        table, mask = self._filled(table, mask)
+        about = (np.array(words, np.uint32), held, table, mask, np.int32(index))
+        return np.asarray(self._run(rank)(self._rule, *about)).tolist()
+
+    def learn(self, held: Any, words: Any, features: np.ndarray, outcome: Any) -> Any:
+        """The state after the outcome of a decision, by its words (stream, number, index)."""
+        y, keys = np.asarray(outcome, features.dtype), np.array(words, np.uint32)
+        return self._run(learn_alike, 2)(self._rule, keys, held, features, y)
+
+    def check(self, held: Any, features: np.ndarray, outcome: np.ndarray) -> None:
+        """That such an outcome can be learned, by shapes alone."""
+        words = np.zeros(3, np.uint32)
+        jax.eval_shape(learn_alike, self._rule, words, held, features, outcome)
+
+    def _run(self, function: Any, consumed: int | None = None) -> Any:
+        return function if self.host else _jitted(function, consumed)
+
+    def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        fixed = self.host or fact(self._rule.agent, "arms") is not None
+        return (table, mask) if fixed else padded(table, mask)
 
 
-def _once(agent: Agent) -> Agent:
-    posterior = getattr(agent, "posterior", None)
-    if posterior is None or not is_dataclass(agent) or isinstance(agent, type):
-        return agent
-    return replace(agent, posterior=_Once(posterior))
+@cache
+def _jitted(function: Any, consumed: int | None) -> Any:
+    return jax.jit(function, donate_argnums=() if consumed is None else consumed)
+
+
+def room(rows: int) -> int:
+    """A power of two, so that few sizes are compiled."""
+    return max(8, 1 << (rows - 1).bit_length())
+
+
+def padded(table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Filled up with actions that are not available, so that few sizes are compiled."""
+    rows, size = len(mask), room(len(mask))
+    filled, offered = np.zeros((size, table.shape[1]), table.dtype), np.zeros(size, bool)
+    filled[:rows], offered[:rows] = table, mask
+    return filled, offered
+
+
+def drawn(numbers: np.ndarray, rows: int, room: int) -> Drawn:
+    """What `choose` put into one array, of `rows` actions that were filled up to `room`; an error
+    where it could not choose."""
+    index, shares, values = int(numbers.item(-1)), numbers[:rows], None
+    if not shares.item(index) > 0:
+        raise ValueError(
+            "the agent's values are no numbers any more: features or outcomes were too large "
+            "for its settings; migrate the history to an agent with other ones"
+            if np.isnan(shares).any()
+            else f"the agent gave no probabilities to choose by: {shares.tolist()}"
+        )
+    if len(numbers) > room + 1:
+        values = Values(numbers[room : room + rows], numbers[2 * room : 2 * room + rows])
+    return Drawn(index, shares, values)
 
 
 def init(rule: Rule, key: Key) -> Any:
@@ -170,17 +191,13 @@ def _judged(
     """`probabilities`, and the values that they come from, if the agent has any."""
     about: Any = fact(rule.agent, "values")
     by_values = _by_values(rule.agent)
-    leaves = [leaf for leaf in jax.tree.leaves(state.belief) if isinstance(leaf, Array)]
-    numbers = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size)
-    word = next(numbers, None)
-    if by_values is None or word is None:
+    if by_values is None:
         chances = probabilities(rule, look, state, features, available)
         return chances, about(look, state.belief, features)
-
-    def valued(packed: Any, features: Array) -> Any:
-        return about(look, state.apart(packed).belief, features)
-
-    values = in_one_step(valued, word.ravel()[0], state.together, features)
+    leaves = [leaf for leaf in jax.tree.leaves(state.belief) if isinstance(leaf, Array)]
+    numbers = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size)
+    word = next(numbers, available).ravel()[0]
+    values = in_one_step(lambda *given: about(look, *given), word, state.belief, features)
     return _lifted(rule, by_values(state.belief, values, available), available), values
 
 
@@ -217,83 +234,7 @@ def _uniform(words: Array, dtype: Any) -> Array:
     return (parts[0] >> 6).astype(dtype) * 2.0**-26 + (parts[1] >> 5).astype(dtype) * 2.0**-53
 
 
-class Sheet:
-    """One array (..., d) for `choose_packed`, to be filled in anew for every offer of a shape: the
-    words of the key and what is available, in rows of their own, then the features, in `room` rows.
-    """
-
-    def __init__(self, shape: tuple[int, int], dtype: Any, room: int, where: Any = None):
-        rows, width = shape
-        self.room, above = room, -(-(room + 2) // width)
-        whole = _aligned((above + room, width), np.dtype(dtype))
-        flat, self._shown = whole.reshape(-1), _shown(whole, where)
-        self._bits, self._free = flat.view(np.uint32), flat[2 : rows + 2]
-        self._table, self._mask = whole[above : above + rows], None
-
-    def filled(self, stream: int, number: int, table: np.ndarray, mask: np.ndarray) -> Any:
-        """Whoever is given it is done with it before the next offer."""
-        if mask is not self._mask:
-            self._mask = None  # in case of an interrupt
-            self._free[:] = mask
-            if mask.base is None and not mask.flags.writeable:
-                self._mask = mask
-        self._table[:], bits = table, self._bits
-        bits[0], bits[1] = stream, number
-        return self._shown
-
-
-def _shown(memory: np.ndarray, where: Any) -> Any:
-    """What a program on a processor of one's own (`inline.device`) is given of memory that is
-    filled in again and again: an array that lies there, which is found faster than NumPy's."""
-    if where is None:
-        return memory
-    array = jax.device_put(memory, where)
-    return array if np.shares_memory(np.asarray(array), memory) else memory
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros that XLA reads where they lie: what does not begin at 64 bytes it copies first."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def choose_packed(rule: Rule, packed: Array, state: State) -> Array:
-    """`choose` by a `Sheet`; there must be features."""
-    rows, width = packed.shape
-    sizes = (1 << n for n in range(32))
-    room = next(size for size in sizes if size + -(-(size + 2) // width) == rows)
-    flat = packed[: rows - room].reshape(-1)
-    return choose(rule, _words(flat, 2), state, packed[rows - room :], flat[2 : room + 2] != 0)
-
-
-class Slip:
-    """One array (d + 4,) for `learn_packed`, to be filled in anew for every outcome: three words,
-    the outcome and the features."""
-
-    def __init__(self, width: int, dtype: Any, where: Any = None):
-        self._whole = _aligned((width + 4,), np.dtype(dtype))
-        self._bits, self._features = self._whole.view(np.uint32), self._whole[4:]
-        self._shown = _shown(self._whole, where)
-
-    def filled(self, words: tuple[int, int, int], features: np.ndarray, outcome: float) -> Any:
-        """Not to be filled in again before what was learned from it is there: where the state is
-        not there yet, it is read later than it is given."""
-        bits = self._bits
-        bits[0], bits[1], bits[2] = words
-        self._whole[3], self._features[:] = outcome, features
-        return self._shown
-
-
-def learn_packed(rule: Rule, packed: Array, state: State) -> State:
-    """`learn` by a `Slip`: an outcome that is a single number."""
-    return learn(rule, _words(packed[:3], 3), state, packed[4:], packed[3])
-
-
-def _words(numbers: Array, count: int) -> Array:
-    """The first words of 32 bits that lie in an array of numbers."""
-    return jax.lax.bitcast_convert_type(numbers[:count], jnp.uint32).reshape(-1)[:count]
+choose_many = jax.vmap(choose, in_axes=(None, 0, None, 0, 0))
 
 
 def rank(
@@ -337,6 +278,26 @@ def learn(rule: Rule, words: Array, state: State, features: Array, outcome: Arra
     scale = None if state.scale is None else state.scale.see(features)
     features = features if scale is None else scale.apply(features)
     return State(scale, rule.agent.update(key, state.belief, Action(index, features), outcome))
+
+
+def learn_alike(rule: Rule, words: Array, state: State, features: Array, outcome: Array) -> State:
+    """`learn`, where the state keeps its shapes and types: it is compiled for those."""
+    array = lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)  # noqa: E731
+    found = learn(rule, words, state, features, outcome)
+    if fact(rule.agent, "host"):
+        return found
+    found = jax.tree.map(array, found)
+    before, after = _about(state), _about(found)
+    if (before, jax.tree.structure(state)) != (after, jax.tree.structure(found)):
+        raise ValueError(
+            f"{fact(rule.agent, 'label')}: update must keep the shapes and types of the state; "
+            f"before {before}, after {after}"
+        )
+    return found
+
+
+def _about(state: State) -> list[tuple[tuple[int, ...], Any]]:
+    return [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)]
 
 
 def _key(rule: Rule, words: Array) -> Key:

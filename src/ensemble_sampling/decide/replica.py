@@ -10,46 +10,42 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import checks
-from ..config import describe
+from ..config import differences
 from ..core import Agent, Facts, fact
 from ..fast import threefry
-from ..inputs.hashing import LARGEST, precision, recordable, unmasked
-from ..inputs.offer import Offers
-from ..inputs.scale import LAST, Scale, Usual, frozen
+from ..fast.packing import Packed
+from ..inputs.columns import Columns
+from ..inputs.hashing import LARGEST, unmasked
+from ..inputs.scale import Scale, Usual, frozen
 from ..ledger.ledger import Decided, Ledger
+from ..ledger.sqlite import public
 from . import notices
 from .decisions import Values
-from .default import Default
-from .programs import Sheet, Slip, rule_of
+from .programs import Drawn, Programs, Rule, State, room
+from .setup import Setup
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
-from .states import Layout, State
 
 MANY = 16  # decisions in one call of a compiled program
-SHEETS = 64  # shapes of offers for which there is an array to fill in
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
 MARKS = 2  # states that are remembered
 LARGE = 2**28  # bytes of a state that are said before they are taken
 
 
-class Taught(NamedTuple):
+class Version(NamedTuple):
     """A state with what it was made of, in one value, so that no interrupt can part them."""
 
-    state: State
+    state: Any  # as the replica's programs hold it
     outcomes: int  # how many were learned
     frozen: int  # how many its scale was taken from
     revisions: int = 0  # how many were made when it was
     usual: Usual = Usual()  # where outcomes are
-
-    def knows(self, ledger: Ledger) -> bool:
-        """Whether that is all there is."""
-        return (self.outcomes, self.revisions) == ledger.known
 
     @property
     def known(self) -> tuple[int, int]:
         """How much of a ledger it knows."""
         return self.outcomes, self.revisions
 
-    def follows(self, other: "Taught | None") -> bool:
+    def follows(self, other: "Version | None") -> bool:
         """Whether it knows more than the other does, and nothing less."""
         if other is None:
             return True
@@ -57,20 +53,10 @@ class Taught(NamedTuple):
         return self.known != other.known and all(ours >= theirs for ours, theirs in pairs)
 
 
-def _holds(ledger: Ledger, taught: Taught) -> bool:
+def _holds(ledger: Ledger, version: Version) -> bool:
     """Whether everything it was taught is still so."""
-    first = ledger.first_revised(after=taught.revisions)
-    return first is None or first > taught.outcomes
-
-
-def _there(arrays: Sequence[Any]) -> bool:
-    """Whether they are computed; of keys nobody can tell."""
-    return all(getattr(array, "is_ready", bool)() for array in arrays)
-
-
-def _room(rows: int) -> int:
-    """A power of two, so that few sizes are compiled."""
-    return max(8, 1 << (rows - 1).bit_length())
+    first = ledger.first_revised(after=version.revisions)
+    return first is None or first > version.outcomes
 
 
 def _say_room(agent: Agent, belief: Any) -> None:
@@ -88,141 +74,99 @@ def _say_room(agent: Agent, belief: Any) -> None:
         )
 
 
-class Mind:
+class Replica:
     """One agent, and the state it has from a ledger's outcomes in their order.
 
-    agent: None where it is the default one (by `recipe`), which is made when the number of
-        features is known.
-    offers: which of its actions a decision chose.
+    agent: None until the number of features is known, where it is the default one.
+    follows: whether another thread or process learns, and hands over versions.
     """
 
-    def __init__(
-        self,
-        agent: Agent | None,
-        recipe: Default | None,
-        offers: Offers,
-        seed: int,
-        normalise: bool,
-        floor: float,
-    ):
-        self.recipe, self.offers, self.file = recipe, offers, SNAPSHOT
-        self.seed, self.normalise, self.floor = seed, normalise, floor
-        self.dtype, self.width = precision(), None
-        self._start, streams = threefry.begun(seed)
+    def __init__(self, setup: Setup, follows: bool = False):
+        self.setup, self.inputs, self.follows = setup, setup.inputs, follows
+        self.file, self.width, self.dtype = SNAPSHOT, None, setup.dtype
+        self._start, streams = threefry.begun(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
-        self.taught: Taught | None = None  # also while it is being changed
-        self._marks: list[Taught] = []  # what it was not long ago
+        self.version: Version | None = None  # also while it is being changed
+        self._marks: list[Version] = []  # what it was not long ago
         self.agent: Agent | None = None
         self.host = False  # whether it learns in plain Python, and has no state of arrays
-        if agent is not None:
-            self._adopt(agent)
+        if setup.agent is not None:
+            self._adopt(setup.agent)
+        self.settle(setup.inputs.hasher.width if setup.inputs.hasher else None)
 
     def _adopt(self, agent: Agent) -> None:
         """Let the agent choose and learn from now on."""
         self.agent, self._reward = agent, fact(agent, "reward")
         self.width = fact(agent, "dim") if self.width is None else self.width
-        self.host = bool(fact(agent, "host"))
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
-        begun = rule_of(agent, self.floor)
-        self._bound, self._init, self._programs, self._where, self._belief = begun
-        _say_room(agent, begun.belief)
-        self._use(None)
+        self.host = bool(fact(agent, "host"))
+        programs = Programs if self.host else Packed
+        self.programs = programs(Rule(agent, self.setup.floor or None))
+        _say_room(agent, self.programs.belief)
         self._known_outcomes: set[tuple[int, ...]] = set()
-        self._sheets: dict[tuple[int, int], Sheet] = {}
-        self._slip: Slip | None = None
-
-    @property
-    def description(self) -> Any:
-        """What decides every number; the default agent by what it is made of, see `Default`."""
-        who = {"agent": self.agent} if self.recipe is None else {"default": self.recipe.settings}
-        return describe(
-            {
-                **who,
-                "seed": self.seed,
-                "normalise": self.normalise,
-                "hasher": recordable(self.offers.hasher),
-                "actions": self.offers.names,
-                "precision": str(self.dtype),
-                **({"floor": self.floor} if self.floor else {}),  # new: others go on unchanged
-            }
-        )
 
     def settle(self, width: int | None) -> None:
         """The first decisions fix the number of features, where the agent leaves it open."""
         if self.width is None and width is not None:
-            self.width, self.taught = width, None  # the scale's width was unknown
-        if self.agent is None and self.width is not None and self.recipe is not None:
-            hashed = self.offers.hasher is not None
-            self._adopt(self.recipe.agent(self.offers.arms, self.width, hashed))
-            self.taught = None
+            self.width, self.version = width, None  # the scale's width was unknown
+        recipe = self.setup.recipe
+        if self.agent is None and self.width is not None and recipe is not None:
+            hashed = self.inputs.hasher is not None
+            self._adopt(recipe.agent(self.inputs.arms, self.width, hashed))
+            self.version = None
 
     def unsettle(self) -> None:
         """Nothing was recorded: the next offer may have another number of features."""
-        self.width = self.taught = None
-        self.agent = None if self.recipe else self.agent
+        self.width = self.version = None
+        self.agent = None if self.setup.recipe else self.agent
 
     def _is_saved(self, ledger: Ledger) -> bool:
         """Not while its shape is open, nor if it is not one of arrays."""
         return ledger.place is not None and self.width is not None and not self.host
 
-    def _fresh(self) -> State:
-        return State(None, ()) if self.agent is None else self._state(self._scale())
+    def fresh(self) -> Any:
+        """The state before anything is learned."""
+        return State(None, ()) if self.agent is None else self._begin(self._scale())
+
+    def _begin(self, scale: Scale | None) -> Any:
+        return self.programs.begin(self._start, scale)
 
     def _scale(self) -> Scale | None:
-        centred = self.recipe is not None and self.offers.hasher is None
-        return Scale.init(self.width, centred) if self.normalise and self.width else None
+        centred = self.setup.recipe is not None and self.inputs.hasher is None
+        return Scale.init(self.width, centred) if self.setup.normalise and self.width else None
 
     def like(self) -> State:
         """The shapes of a state, and where they are to lie: nothing is computed or compiled."""
-        where = None if self._where is None else jax.sharding.SingleDeviceSharding(self._where)
+        return self.programs.like(self._scale())
 
-        def about(leaf: Any) -> Any:
-            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
-
-        return jax.tree.map(about, State(self._scale(), self._belief))
-
-    def _state(self, scale: Scale | None) -> State:
-        """Before anything was learned."""
-        start = jax.random.wrap_key_data(self._start, impl=threefry.PLAIN)
-        state = State(scale, self._init(self._bound, start))
-        if self.host:
-            return state
-        arrays = self._held(state)
-        assert self._layout is not None
-        return State.of(self._layout, arrays)
-
-    def _use(self, layout: Layout | None) -> None:
-        """The programs for such states; None: those in plain Python, or none yet."""
-        self._layout, program = layout, self._programs(layout)
-        self._choose, self._learn, self._rank, self._many = program[:4]
-        self._choose_packed, self._learn_packed = program[4:]
-
-    def _held(self, state: State) -> Any:
-        """The state as the programs take it."""
-        if self.host:
-            return state
-        layout, arrays = state.held(self._where)
-        if layout is not self._layout:
-            self._use(layout)
-        return arrays
-
-    def _begun(self, ledger: Ledger) -> Taught:
+    def _begun(self, ledger: Ledger) -> Version:
         """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
         if self._is_saved(ledger):
-            found = load_snapshot(ledger, self.file, self.like(), self.description)
+            found = load_snapshot(ledger, self.file, self.like(), self.setup.description)
             if found is not None:
-                scaled = frozen(found.sequence)
-                return Taught(found.state, found.sequence, scaled, found.revisions, found.usual)
-        return Taught(self._fresh(), 0, 0, ledger.revisions)
+                return self.restored(found, frozen(found.sequence))
+        return Version(self.fresh(), 0, 0, ledger.revisions)
 
-    def sync(self, ledger: Ledger, most: int | None = None) -> State:
-        """Bring the state up to the ledger: at opening, after an interrupt, for a new scale; by at
-        most so many outcomes."""
+    def restored(self, found: Snapshot, scaled: int = 0) -> Version:
+        """What a snapshot has, whose scale was taken from so many outcomes."""
+        state = self.programs.hold(found.state)
+        return Version(state, found.sequence, scaled, found.revisions, found.usual)
+
+    def copy(self) -> Version | None:
+        """What it knows, for another to hold: learning consumes a state."""
+        now = self.version
+        return now and now._replace(state=self.programs.copy(now.state))
+
+    def sync(self, ledger: Ledger, most: int | None = None) -> Any:
+        """The state, brought up to the ledger: at opening, after an interrupt, for a new scale; by
+        at most so many outcomes. That of a follower is what was handed over to it."""
         if self.width is None:
             self.settle(ledger.width)
-        now = self.taught
-        if now is not None and now.knows(ledger):
+        now = self.version
+        if self.follows:
+            now = self.version = now or Version(self.fresh(), 0, 0)
+        if now is not None and (self.follows or (now.outcomes, now.revisions) == ledger.known):
             return now.state
         now = now or self._begun(ledger)
         if now.revisions != ledger.revisions:
@@ -230,79 +174,75 @@ class Mind:
         due = frozen(ledger.outcomes)
         if now.frozen < due and self._rescales:
             now = self._rescaled(ledger, now, due)
-        self.taught = now
+        self.version = now
         for row in islice(ledger.learned(after=now.outcomes), most):
             self._apply(row, row.outcome)
-        return self.taught.state
+        return self.version.state
+
+    def state(self, ledger: Ledger) -> State:
+        """The same for people: a scale, and what the agent believes."""
+        held = self.sync(ledger)
+        return held if self.agent is None else self.programs.state(held)
 
     def informed(self, ledger: Ledger) -> bool:
-        """Whether it may speak: it is brought up to the ledger whenever it is asked."""
-        return True
+        """Whether it may speak: not while it follows and was handed nothing of what there is."""
+        return self.version is not None or not self.follows or not ledger.outcomes
 
-    def _revised(self, ledger: Ledger, now: Taught) -> Taught:
+    def _revised(self, ledger: Ledger, now: Version) -> Version:
         """The last state that no revision touches: what it learned of are the outcomes of today."""
         marks = [mark for mark in self._marks if _holds(ledger, mark)]
         if _holds(ledger, now):
             found = now
         elif marks:
-            found = marks[-1]._replace(state=marks[-1].state.copy())
+            found = marks[-1]._replace(state=self.programs.copy(marks[-1].state))
         else:
             found = self._begun(ledger)
-            found = found if _holds(ledger, found) else Taught(self._fresh(), 0, 0)
+            found = found if _holds(ledger, found) else Version(self.fresh(), 0, 0)
         self._marks = marks
         return found._replace(revisions=ledger.revisions)
 
     @property
     def _rescales(self) -> bool:
         """Whether anything is in units that the first outcomes decide."""
-        return self.recipe is not None or bool(self.normalise and self.width)
+        return self.setup.recipe is not None or bool(self.setup.normalise and self.width)
 
-    def _rescaled(self, ledger: Ledger, now: Taught, due: int) -> Taught:
+    def _rescaled(self, ledger: Ledger, now: Version, due: int) -> Version:
         """In the units of the first `due` outcomes: what was learned in other ones is not."""
-        rows, scale, usual = list(islice(ledger.learned(after=0), due)), now.state.scale, now.usual
-        same, state = True, now.state
+        rows, recipe = list(islice(ledger.learned(after=0), due)), self.setup.recipe
+        state, usual = self.programs.state(now.state), now.usual
+        scale, same = state.scale, True
         if scale is not None:
             new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
-            same, state = scale.agrees(new), State(new._replace(far=scale.far), now.state.belief)
+            same, state = scale.agrees(new), State(new._replace(far=scale.far), state.belief)
             scale = new
-        if self.recipe is not None:
+        if recipe is not None:
             outcomes = np.array([row.outcome for row in rows], np.float64)
             usual = Usual.of(outcomes)
-            same = same and now.usual.agrees(usual, outcomes, self.recipe.stray)
+            same = same and now.usual.agrees(usual, outcomes, recipe.stray)
         if same:
-            return now._replace(state=state, frozen=due, usual=usual)
-        return Taught(self._state(scale), 0, due, now.revisions, usual)
+            return now._replace(state=self.programs.hold(state), frozen=due, usual=usual)
+        return Version(self._begin(scale), 0, due, now.revisions, usual)
 
     def _apply(self, row: Decided, outcome: Any) -> None:
-        assert self.taught is not None
-        if self.recipe is not None:
-            now, stray = self.taught, self.recipe.stray
-            outcome, usual = now.usual.counted(outcome, stray, now.outcomes + 1, now.frozen)
-            self.taught = now._replace(usual=usual)
-        arm = self.offers.arm(row.number, row.chosen, row.action)
-        words = (self._streams[1], row.number, arm)
+        now, recipe = self.version, self.setup.recipe
+        assert now is not None
+        usual = now.usual
+        if recipe is not None:
+            outcome, usual = usual.counted(outcome, recipe.stray, now.outcomes + 1, now.frozen)
+        arm = self.inputs.arm(row.number, row.chosen, row.action)
         features = row.features
         if features.dtype != self.dtype:
             features = features.astype(self.dtype)
-        now, self.taught = self.taught, None  # consumed
-        held = self._held(now.state)
-        if isinstance(outcome, float) and not self.host:
-            slip, self._slip = self._slip or Slip(len(features), self.dtype, self._where), None
-            packed = slip.filled(words, features, outcome)
-            learned = self._learn_packed(self._bound, packed, held)
-            self._slip = slip if _there(learned) else None  # or it may not be read yet
-        else:
-            key, y = np.array(words, np.uint32), np.asarray(outcome, self.dtype)
-            learned = self._learn(self._bound, key, held, features, y)
-        state = learned if self._layout is None else State.of(self._layout, learned)
-        self.taught = Taught(state, now.outcomes + 1, now.frozen, now.revisions, now.usual)
-        if self.taught.outcomes % MARK == 0 and not self.host:
-            mark = self.taught._replace(state=state.copy())
+        words, self.version = (self._streams[1], row.number, arm), None  # its state is consumed
+        state = self.programs.learn(now.state, words, features, outcome)
+        self.version = Version(state, now.outcomes + 1, now.frozen, now.revisions, usual)
+        if self.version.outcomes % MARK == 0 and not self.host:
+            mark = self.version._replace(state=self.programs.copy(state))
             self._marks = [*self._marks[1 - MARKS :], mark]
 
     def check_history(self, ledger: Ledger) -> None:
         """Refuse to begin with decisions whose features are missing, where the agent takes none."""
-        if self.offers.missing:
+        if self.inputs.missing:
             return
         lacking = sum(bool(np.isnan(row.features).any()) for row in ledger.all())
         if lacking:
@@ -313,110 +253,54 @@ class Mind:
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """The outcomes of these decisions, which were the last to be recorded."""
-        (after, revisions), now = ledger.known, self.taught
-        before = after - len(rows)
-        if now is None or now.known != (before, revisions):
+        (after, revisions), now = ledger.known, self.version
+        ready = now is not None and (now.outcomes + len(rows), now.revisions) == (after, revisions)
+        if now is None or not ready or (frozen(after) > now.frozen and self._rescales):
             self.sync(ledger)
-        elif before >= LAST or frozen(before) == frozen(after) or not self._rescales:
+        else:
             for decided, outcome in rows:
                 self._apply(decided, outcome)
-        else:
-            self.sync(ledger)
 
-    def pick(
-        self, number: int, table: np.ndarray, mask: np.ndarray, state: State
-    ) -> tuple[int, np.ndarray, Values | None]:
-        """(the index drawn, the probabilities it was drawn from, what actions are worth)."""
-        if self.offers.arms is None and not self.host and table.shape[1]:
-            # Taken away, lest another thread fill it in meanwhile.
-            shape = table.shape
-            sheet = self._sheets.pop(shape, None)
-            if sheet is None:
-                sheet = Sheet(shape, table.dtype, _room(len(table)), self._where)
-            packed = sheet.filled(self._streams[0], number, table, mask)
-            held = self._held(state)  # first: it decides by which program
-            drawn = np.asarray(self._choose_packed(self._bound, packed, held))
-            if len(self._sheets) >= SHEETS:
-                self._sheets.clear()
-            self._sheets[shape] = sheet
-            return self._drawn(drawn, len(mask), sheet.room)
-        rows = len(mask)
-        table, mask = self._filled(table, mask)
-        held = self._held(state)
-        drawn = np.asarray(self._choose(self._bound, self._key(number), held, table, mask))
-        return self._drawn(drawn, rows, len(mask))
+    def choose(self, number: int, table: np.ndarray, mask: np.ndarray, state: Any) -> Drawn:
+        """What decision `number` would choose, from what probabilities, and why."""
+        found = self.programs.choose(state, (self._streams[0], number), table, mask)
+        now = self.version
+        return found if now is None or not now.usual.origin else self._shifted(found)
 
-    def pick_many(
-        self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: State
-    ) -> list[tuple[int, np.ndarray, Values | None]]:
-        """As `pick` for each of several (features, mask), in few calls of a compiled program."""
-        if not offers:
-            return []  # perhaps before there is an agent
-        found: dict[int, Any] = {}
+    def choose_many(
+        self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: Any
+    ) -> list[Drawn]:
+        """As `choose` for each of several (features, mask), in few calls of a compiled program."""
+        found: dict[int, Drawn] = {}
         alike: dict[Any, list[int]] = {}
-        filled = [self._filled(table, mask) for table, mask in offers]
-        held = self._held(state)
-        for n, (table, mask) in enumerate(filled):
-            alike.setdefault((table.shape, len(mask)), []).append(n)
+        for n, (table, mask) in enumerate(offers):
+            rows = room(len(mask)) if self.inputs.arms is None else len(table)
+            alike.setdefault((rows, table.shape[1]), []).append(n)
         for all_of in alike.values():
             for start in range(0, len(all_of), MANY):
                 part = all_of[start : start + MANY]
-                if len(part) == 1 or self._many is None:
-                    for n in part:
-                        key, (table, mask) = self._key(numbers[n]), filled[n]
-                        found[n] = np.asarray(self._choose(self._bound, key, held, table, mask))
-                    continue
                 size = 1 << (len(part) - 1).bit_length()
-                padded = part + part[:1] * (size - len(part))
-                keys = np.stack([self._key(numbers[n]) for n in padded])
-                tables = np.stack([filled[n][0] for n in padded])
-                masks = np.stack([filled[n][1] for n in padded])
-                drawn = np.asarray(self._many(self._bound, keys, held, tables, masks))
-                found |= zip(part, drawn, strict=False)
-        return [
-            self._drawn(found[n], len(offers[n][1]), len(filled[n][1])) for n in range(len(offers))
-        ]
+                filled = part if self.host else part + part[:1] * (size - len(part))
+                words = [(self._streams[0], numbers[n]) for n in filled]
+                tables, masks = ([offers[n][side] for n in filled] for side in (0, 1))
+                drawn = self.programs.choose_many(state, words, tables, masks)
+                found |= zip(part, map(self._shifted, drawn), strict=False)
+        return [found[n] for n in range(len(offers))]
 
-    def _drawn(
-        self, drawn: np.ndarray, rows: int, room: int
-    ) -> tuple[int, np.ndarray, Values | None]:
-        """What the compiled program put into one array."""
-        index, shares, values = int(drawn.item(-1)), drawn[:rows], None
-        if len(drawn) > room + 1:
-            mean, last = drawn[room : room + rows], 2 * room
-            if self.taught is not None and self.taught.usual.origin:
-                mean = mean.astype(np.float64) + self.taught.usual.origin
-            values = Values(mean, drawn[last : last + rows])
-        if not shares.item(index) > 0:
-            raise ValueError(
-                "the agent's values are no numbers any more: features or outcomes were too large "
-                "for its settings; migrate the history to an agent with other ones"
-                if np.isnan(shares).any()
-                else f"the agent gave no probabilities to choose by: {shares.tolist()}"
-            )
-        return index, shares, values
+    def _shifted(self, drawn: Drawn) -> Drawn:
+        """With values in the units of outcomes, of which the agent learns how far they are from
+        where they usually are."""
+        origin = 0.0 if self.version is None else self.version.usual.origin
+        if drawn.values is None or not origin:
+            return drawn
+        mean, spread = drawn.values
+        return drawn._replace(values=Values(mean.astype(np.float64) + origin, spread))
 
-    def order(
-        self, number: int, table: np.ndarray, mask: np.ndarray, state: State, index: int
+    def rank(
+        self, number: int, table: np.ndarray, mask: np.ndarray, state: Any, index: int
     ) -> list[int]:
         """The actions by what one plausible model thinks of them, the chosen one first."""
-        table, mask = self._filled(table, mask)
-        key, first, held = self._key(number), np.int32(index), self._held(state)
-        return np.asarray(self._rank(self._bound, key, held, table, mask, first)).tolist()
-
-    def _key(self, number: int) -> np.ndarray:
-        """The words of the key by which decision `number` is made."""
-        return np.array([self._streams[0], number], np.uint32)
-
-    def _filled(self, table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Filled up to a power of two, so that few sizes are compiled."""
-        if self.offers.arms is not None or self.host:
-            return table, mask
-        rows = len(mask)
-        room = _room(rows)
-        padded, offered = np.empty((room, table.shape[1]), table.dtype), np.zeros(room, bool)
-        padded[:rows], padded[rows:], offered[:rows] = table, 0, mask
-        return padded, offered
+        return self.programs.rank(state, (self._streams[0], number), table, mask, index)
 
     def outcome(self, given: Any, ledger: Ledger) -> Any:
         """The outcome as a number or a list, after checking that the agent can learn it."""
@@ -432,15 +316,13 @@ class Mind:
         if self._check is not None:
             self._check(outcome)
         if not self.host and outcome.shape not in self._known_outcomes:
-            key, features = np.zeros(3, np.uint32), np.zeros(self.width or 0, self.dtype)
-            state = self.taught.state if self.taught is not None else self.sync(ledger)
-            held = self._held(state)
-            jax.eval_shape(self._learn, self._bound, key, held, features, outcome)
+            state = self.version.state if self.version is not None else self.sync(ledger)
+            self.programs.check(state, np.zeros(self.width or 0, self.dtype), outcome)
             if self._check is None:
                 self._known_outcomes.add(outcome.shape)
         return exact.tolist()
 
-    def worth(self, outcome: Any) -> float | None:
+    def reward(self, outcome: Any) -> float | None:
         """The reward of an outcome; None where only the agent knows."""
         if self._reward is not None:
             return float(self._reward.function(jnp.asarray(outcome, float)))
@@ -449,15 +331,16 @@ class Mind:
     def save(self, ledger: Ledger) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
         self.sync(ledger)
-        if self.taught is not None and self._is_saved(ledger):
+        if self.version is not None and self._is_saved(ledger):
             ledger.store(self.file, self.packed(ledger))
 
     def packed(self, ledger: Ledger) -> bytes:
         """What it has learned so far, as the contents of a file."""
-        now = self.taught
+        now = self.version
         assert now is not None
-        about = (ledger.id, now.outcomes, self.description, self._diverged(now.state))
-        return pack(Snapshot(now.state, *about, now.revisions, now.usual))
+        state = self.programs.state(now.state)
+        about = (ledger.id, now.outcomes, self.setup.description, self._diverged(state))
+        return pack(Snapshot(state, *about, now.revisions, now.usual))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -465,15 +348,46 @@ class Mind:
 
     def diverged(self, ledger: Ledger) -> int:
         """How often models had to be put back to their start."""
-        return self._diverged(self.sync(ledger))
+        return self._diverged(self.state(ledger))
 
-    def noticed(self, ledger: Ledger) -> dict[str, str]:
+    def notices(self, ledger: Ledger) -> dict[str, str]:
         """What its user should know of what it has learned, by kind."""
-        diverged, now = self.diverged(ledger), self.taught
-        scale = None if now is None else now.state.scale
-        far, columns = None if scale is None else scale.far, self.offers.columns
-        usual = Usual() if now is None else now.usual
-        return notices.learned(diverged, ledger.outcomes, usual.strays, far, columns)
+        state, now = self.state(ledger), self.version
+        far, columns = None if state.scale is None else state.scale.far, self.inputs.columns
+        strays = 0 if now is None else now.usual.strays
+        return notices.learned(self._diverged(state), ledger.outcomes, strays, far, columns)
 
     def _diverged(self, state: State) -> int:
         return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))
+
+
+def resume(replica: Replica, ledger: Ledger, migrate: bool = False) -> Replica:
+    """The replica to go on with: by the configuration given where it is the ledger's or, with
+    `migrate`, takes its place, and for the rest by what is recorded."""
+    recorded = ledger.description
+    columns = None if recorded is None else Columns.recorded(recorded.pop("columns", None))
+    if replica.setup.recipe is not None and recorded is not None:
+        setup = replica.setup.taken_over(ledger, recorded, migrate)
+        replica = Replica(setup, replica.follows)
+    setup, inputs = replica.setup, replica.inputs
+    if inputs.hasher is None:
+        inputs.columns = columns
+    setup.columns, inputs.begun = columns, ledger.decisions > 0
+    if recorded is not None and not migrate:
+        setup.check(recorded, ledger.place)
+    width = ledger.width
+    if width is not None and replica.width not in (None, width):
+        raise ValueError(
+            f"the decisions in {public(ledger.place)} have {width} features, this agent "
+            f"{replica.width}"
+        )
+    replica.settle(width)
+    changed = recorded is not None and bool(differences(recorded, setup.description))
+    if changed:
+        replica.check_history(ledger)
+        replica.forget(ledger)
+    replica.sync(ledger)
+    if changed or recorded is None:
+        setup.record(ledger)
+        replica.save(ledger)
+    return replica

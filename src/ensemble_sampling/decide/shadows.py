@@ -11,11 +11,11 @@ import numpy as np
 from ..agents.thompson import as_agent
 from ..config import differences
 from ..core import fact
-from ..inputs.offer import Offer, Offers, shown
+from ..inputs.offer import Offer, shown
 from ..intervals import NEVER, POWERS, TAIL, Span, Weights
 from ..ledger.ledger import Decided, Ledger, Opinion
-from .default import Default
-from .replica import Mind
+from .replica import Replica
+from .setup import Options, Setup
 
 SUMS = ", ".join(f"sum({' * '.join('w' * a + 'r' * b)})" for a, b in POWERS)
 WEIGHTS = f"""
@@ -89,6 +89,10 @@ class Compared:
         )
 
 
+class Unknown(ValueError):
+    """There is no such shadow."""
+
+
 class Recorded(NamedTuple):
     """A shadow as the ledger has it."""
 
@@ -97,34 +101,34 @@ class Recorded(NamedTuple):
     description: Any
 
 
-def candidate(agent: Any, like: Mind) -> Mind:
-    """Another mind for the decisions of this one, as a migration would make it."""
-    ours, width = like.offers, like.width
+def candidate(agent: Any, like: Replica) -> Replica:
+    """Another replica for the decisions of this one, as a migration would make it."""
+    ours, width = like.inputs, like.width
     if width is None:
         raise ValueError("a shadow needs to know the number of features: make a decision first")
-    agent = None if agent is None else as_agent(agent)
-    recipe = Default() if agent is None else None
-    arms = ours.arms if agent is None else fact(agent, "arms")
-    if arms not in (None, ours.arms):
-        has = "a free choice of actions" if ours.arms is None else f"{ours.arms} actions"
-        raise ValueError(f"the shadow has {arms} actions, this bandit {has}")
-    names = None if arms is None else ours.names
-    expected = None if agent is None else fact(agent, "columns")
-    offers = Offers(arms, names, ours.hasher, recipe is not None, expected)
-    mind = type(like)(agent, recipe, offers, like.seed, like.normalise, like.floor)
-    if mind.width not in (None, width):
-        raise ValueError(f"this bandit's actions have {width} features, the shadow {mind.width}")
-    mind.settle(width)
-    return mind
+    arms, names = ours.arms, ours.names
+    if agent is not None:
+        agent = as_agent(agent)
+        arms, dim = fact(agent, "arms"), fact(agent, "dim")
+        if arms not in (None, ours.arms):
+            has = "a free choice of actions" if ours.arms is None else f"{ours.arms} actions"
+            raise ValueError(f"the shadow has {arms} actions, this bandit {has}")
+        if dim not in (None, width):
+            raise ValueError(f"this bandit's actions have {width} features, the shadow {dim}")
+        names = None if arms is None else names
+    about = like.setup.seed, like.setup.normalise, ours.hasher, names, like.setup.floor
+    replica = Replica(Setup(Options(agent, *about), arms=arms), like.follows)
+    replica.settle(width)
+    return replica
 
 
 def known(ledger: Ledger, name: str) -> Recorded:
     """The shadow of this name."""
     there = recorded(ledger)
     if name not in there and any(name == former for _, former, *_ in ledger.shadows()):
-        raise ValueError(f"the shadow {name!r} was promoted or dismissed, and is one no more")
+        raise Unknown(f"the shadow {name!r} was promoted or dismissed, and is one no more")
     if name not in there:
-        raise ValueError(f"there is no shadow {name!r}, but {shown(list(there))}")
+        raise Unknown(f"there is no shadow {name!r}, but {shown(list(there))}")
     return there[name]
 
 
@@ -149,22 +153,35 @@ def recorded(ledger: Ledger) -> dict[str, Recorded]:
     return found
 
 
+def dismiss(ledger: Ledger, name: str) -> None:
+    """There is no shadow of this name from now on; what it said stays."""
+    known(ledger, name)
+    ledger.add_shadow(name, None)
+
+
+def promote(ledger: Ledger, name: str, replica: Replica, former: Replica) -> None:
+    """Record that a shadow decides from now on, by the columns that rows are made of."""
+    ours, theirs = replica.inputs, former.inputs
+    ours.columns, ours.begun = theirs.columns, theirs.begun
+    replica.setup.record(ledger, promoted=name)
+
+
 def watching(
-    ledger: Ledger, candidates: Mapping[str, Any], like: Mind
-) -> Iterator[tuple[str, int, Mind]]:
-    """(name, number, mind) of the recorded shadows whose agents are at hand, as they began."""
+    ledger: Ledger, candidates: Mapping[str, Any], like: Replica
+) -> Iterator[tuple[str, int, Replica]]:
+    """(name, number, replica) of the recorded shadows whose agents are at hand, as they began."""
     for name, known in recorded(ledger).items():
         if name not in candidates or like.agent is None:
             continue
         try:
-            mind = candidate(candidates[name], like)
-            if changed := differences(known.description, mind.description):
+            replica = candidate(candidates[name], like)
+            if changed := differences(known.description, replica.setup.description):
                 raise ValueError(f"it was begun with another configuration: {'; '.join(changed)}")
         except ValueError as error:
             warnings.warn(f"the shadow {name!r} sleeps: {error}", stacklevel=2)
             continue
-        mind.file = f"shadow-{known.number}.safetensors"
-        yield name, known.number, mind
+        replica.file = f"shadow-{known.number}.safetensors"
+        yield name, known.number, replica
 
 
 def compare(ledger: Ledger) -> tuple[Compared, ...]:
@@ -222,69 +239,61 @@ class Shadows:
     """Those that are awake. One that fails says so once and sleeps: it must harm no decision."""
 
     def __init__(self) -> None:
-        self._awake: dict[str, tuple[int, Mind]] = {}
+        self.awake: dict[str, tuple[int, Replica]] = {}  # by name, with the ledger's number
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._awake)
-
-    def admit(self, ledger: Ledger, name: str, mind: Mind) -> None:
+    def admit(self, ledger: Ledger, name: str, replica: Replica) -> None:
         """Begin, or go on after the folder was opened again, by what the ledger has taught."""
-        there = recorded(ledger).get(name)
-        if there is not None and (changed := differences(there.description, mind.description)):
+        there, ours = recorded(ledger).get(name), replica.setup.description
+        if there is not None and (changed := differences(there.description, ours)):
             raise ValueError(
                 f"the shadow {name!r} was begun with another configuration; it differs in\n  "
                 + "\n  ".join(changed)
                 + "\nGo on with that one, dismiss it, or give the new one another name."
             )
         if there is None:
-            mind.check_history(ledger)
+            replica.check_history(ledger)
         number = ledger.next_shadow if there is None else there.number
-        mind.file = f"shadow-{number}.safetensors"
+        replica.file = f"shadow-{number}.safetensors"
         if there is None:
-            mind.forget(ledger)
+            replica.forget(ledger)
         for row in ledger.learned(after=0):
-            mind.outcome(row.outcome, ledger)
-        mind.sync(ledger)
+            replica.outcome(row.outcome, ledger)
+        replica.sync(ledger)
         if there is None:
-            ledger.add_shadow(name, mind.description)
-        self._awake[name] = (number, mind)
+            ledger.add_shadow(name, ours)
+        self.awake[name] = (number, replica)
 
-    def attend(self, name: str, number: int, mind: Mind) -> None:
-        """One that is recorded already, whatever it knows."""
-        self._awake[name] = (number, mind)
+    def replica(self, name: str) -> Replica | None:
+        return self.awake[name][1] if name in self.awake else None
 
-    def mind(self, name: str) -> Mind | None:
-        return self._awake[name][1] if name in self._awake else None
+    def replicas(self) -> dict[str, Replica]:
+        return {name: replica for name, (_, replica) in self.awake.items()}
 
-    def minds(self) -> dict[str, Mind]:
-        return {name: mind for name, (_, mind) in self._awake.items()}
-
-    def take(self, ledger: Ledger, name: str) -> Mind:
+    def take(self, ledger: Ledger, name: str) -> Replica:
         """One that is awake."""
-        if name in self._awake:
-            return self._awake[name][1]
+        if name in self.awake:
+            return self.awake[name][1]
         known(ledger, name)
         raise ValueError(f"the shadow {name!r} sleeps: wake it by bandit.shadow(name, agent)")
 
     def drop(self, ledger: Ledger, name: str) -> None:
         """It sleeps from now on, and what it knows is forgotten."""
-        if name in self._awake:
-            self._awake.pop(name)[1].forget(ledger)
+        if name in self.awake:
+            self.awake.pop(name)[1].forget(ledger)
 
     def opinions(
         self, ledger: Ledger, rows: Sequence[Decided], offers: Sequence[Offer]
     ) -> list[Opinion]:
         """What each would have done in these decisions, which are about to be recorded."""
         found = []
-        for name, (number, mind) in list(self._awake.items()):
+        for name, (number, replica) in list(self.awake.items()):
             try:
-                if not mind.informed(ledger):
+                if not replica.informed(ledger):
                     continue
-                state = mind.sync(ledger)
+                state = replica.sync(ledger)
                 said = []
                 for row, offer in zip(rows, offers, strict=True):
-                    index, shares, _ = mind.pick(row.number, offer.table, offer.mask, state)
+                    index, shares, _ = replica.choose(row.number, offer.table, offer.mask, state)
                     chances = float(shares[row.chosen]), float(row.probabilities[row.chosen])
                     said.append(Opinion(row.number, number, index, *chances))
                 found += said
@@ -294,26 +303,26 @@ class Shadows:
 
     def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
         """What was just recorded."""
-        for name, (_, mind) in list(self._awake.items()):
+        for name, (_, replica) in list(self.awake.items()):
             try:
                 for _, outcome in rows:
-                    mind.outcome(outcome, ledger)
-                mind.learn(ledger, rows)
+                    replica.outcome(outcome, ledger)
+                replica.learn(ledger, rows)
             except Exception as error:
                 self._sleep(name, error)
 
     def sync(self, ledger: Ledger, most: int) -> None:
         """Bring each up to the ledger, by at most so many outcomes."""
-        for name, (_, mind) in list(self._awake.items()):
+        for name, (_, replica) in list(self.awake.items()):
             try:
-                mind.sync(ledger, most)
+                replica.sync(ledger, most)
             except Exception as error:
                 self._sleep(name, error)
 
     def save(self, ledger: Ledger) -> None:
-        for _, mind in self._awake.values():
-            mind.save(ledger)
+        for _, replica in self.awake.values():
+            replica.save(ledger)
 
     def _sleep(self, name: str, error: Exception) -> None:
-        del self._awake[name]
+        del self.awake[name]
         warnings.warn(f"the shadow {name!r} failed and sleeps: {error}", stacklevel=6)

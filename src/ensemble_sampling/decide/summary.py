@@ -28,7 +28,7 @@ class Summary:
     agreement: how likely two members (or two draws) are to choose alike, over recent decisions.
     waiting: the age in seconds of the oldest decision without an outcome.
     diverged: how often a member had to be put back to its start.
-    warnings: what its user should know, see `words`.
+    warnings: what its user should know, see `notices`.
     revised: outcomes that were corrected or added to; those count as they are now.
     shadows: how candidates beside the agent in charge would have done.
     """

@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 from ..files import Damaged
 from ..ledger.ledger import Decided, Ledger, Observed
 from ..ledger.offers import packed, unpacked
-from .replica import Mind
+from .replica import Replica
 
 KIND = "ensemble-sampling history 1"
 LARGEST = 2**28  # bytes
@@ -84,7 +84,9 @@ def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
         raise Damaged(f"it is no exported history: {error!r}") from error
 
 
-def import_history(ledger: Ledger, mind: Mind, about: dict[str, Any], features: np.ndarray) -> int:
+def import_history(
+    ledger: Ledger, replica: Replica, about: dict[str, Any], features: np.ndarray
+) -> int:
     """Within a turn: record as made elsewhere what a file has, all of it or nothing; how many.
 
     What could not be learned is refused now: once it is recorded, it stands in the way for ever.
@@ -93,10 +95,10 @@ def import_history(ledger: Ledger, mind: Mind, about: dict[str, Any], features: 
     if about["agent"] != ours:
         differ = sorted(k for k in {*ours, *about["agent"]} if ours.get(k) != about["agent"].get(k))
         raise ValueError(f"it is another configuration's: they differ in {', '.join(differ)}")
-    if mind.width not in (None, about["width"]):
-        raise ValueError(f"its rows have {about['width']} features, this bandit's {mind.width}")
+    if replica.width not in (None, about["width"]):
+        raise ValueError(f"its rows have {about['width']} features, this bandit's {replica.width}")
     first, now, dtype = ledger.decisions, time.time(), ledger.dtype
-    if not (np.isfinite(features) | (np.isnan(features) & mind.offers.missing)).all():
+    if not (np.isfinite(features) | (np.isnan(features) & replica.inputs.missing)).all():
         raise ValueError("its features must be finite")
     rows, outcomes = [], []
     columns = zip(*(about[name] for name in COLUMNS), strict=True)
@@ -105,11 +107,11 @@ def import_history(ledger: Ledger, mind: Mind, about: dict[str, Any], features: 
             raise ValueError(f"the index of an action is a number from 0, got {chosen!r}")
         if chance is not None and not 0 < chance <= 1.0001:  # in single precision
             raise ValueError(f"a chance is a number above 0 and at most 1, got {chance!r}")
-        mind.offers.arm(first + n, chosen, action)
-        outcome = mind.outcome(outcome, ledger)
+        replica.inputs.arm(first + n, chosen, action)
+        outcome = replica.outcome(outcome, ledger)
         chances = np.array([] if chance is None else [chance], dtype)
         row = features[n].astype(dtype)
         rows.append(Decided(first + n, now, chosen, action, row, chances, foreign=True))
-        outcomes.append(Observed(first + n, outcome, mind.worth(outcome)))
+        outcomes.append(Observed(first + n, outcome, replica.reward(outcome)))
     ledger.add_decisions(rows, outcomes=outcomes)
     return len(rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..decide.bandit import Bandit
+from ..decide.bandit import Bandit, parts
 from ..intervals import (
     NEVER,
     SURE,
@@ -159,12 +159,11 @@ def _knows(given: Any, log: Log) -> bool:
         return given.mark == log.mark
     if not isinstance(given, Bandit):
         return False
-    ledger = given._ledger
-    if ledger.id == log.ledger:
-        return True
-    if ledger.outcomes < len(log):
-        return False
-    with given._turn():
+    with parts(given) as (_, ledger):
+        if ledger.id == log.ledger:
+            return True
+        if ledger.outcomes < len(log):
+            return False
         told = np.array(
             [row.outcome for row in ledger.learned(0) if isinstance(row.outcome, float)]
         )

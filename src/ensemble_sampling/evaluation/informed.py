@@ -12,8 +12,7 @@ from .. import checks
 from ..config import short
 from ..core import Action, Agent, Key, Wrapper, fact
 from ..decide.default import Default
-from ..decide.programs import Rule
-from ..decide.states import State
+from ..decide.programs import Rule, State
 from ..inputs.hashing import precision
 from .log import Log
 from .pupils import learn_rows, pupil

@@ -11,9 +11,8 @@ from jax import Array
 
 from ..config import as_array
 from ..core import fact, some_key
-from ..decide.bandit import Bandit
-from ..decide.programs import Rule, offered, probabilities
-from ..decide.states import State
+from ..decide.bandit import Bandit, parts
+from ..decide.programs import Rule, State, offered, probabilities
 from ..inputs.hashing import precision
 from ..inputs.offer import shown
 from .log import Log, Offers
@@ -214,10 +213,11 @@ def _many(structure: Any, batch: int) -> Any:
 
 def _bandit(bandit: Bandit, log: Log) -> Policy:
     """A bandit as it is now, whose actions may have names, in an order of their own."""
-    agent, names = bandit._mind.agent, bandit._offers.names
+    with parts(bandit) as (replica, _):
+        agent, names, floor = replica.agent, replica.inputs.names, replica.setup.floor
     if agent is None:
         raise ValueError("the bandit has decided nothing yet, and so has no probabilities")
-    rule, state = Rule(agent, bandit._mind.floor or None), bandit.state
+    rule, state = Rule(agent, floor or None), bandit.state
     if state.scale is None or state.scale.mean is None:
         refuse_missing(log, repr(bandit))
     if fact(agent, "dim") not in (None, log.dim):

@@ -11,8 +11,7 @@ from ..agents.thompson import as_agent
 from ..config import as_array
 from ..core import Agent, fact
 from ..decide.default import Default
-from ..decide.programs import Rule, learn
-from ..decide.states import State
+from ..decide.programs import Rule, State, learn
 from ..inputs.hashing import precision
 from ..inputs.scale import Scale, Usual, frozen
 from .log import Log, slices

@@ -12,8 +12,7 @@ from jax import Array
 from .. import checks
 from ..config import as_array
 from ..core import fact
-from ..decide.programs import Rule, learn
-from ..decide.states import State
+from ..decide.programs import Rule, State, learn
 from ..inputs.hashing import precision
 from ..inputs.scale import LAST, frozen
 from ..intervals import Estimate, Span, mean

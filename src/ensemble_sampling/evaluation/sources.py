@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..decide.bandit import Bandit
+from ..decide.bandit import Bandit, parts
 from ..inputs.columns import is_frame
 from ..ledger.ledger import Ledger
 from ..ledger.sqlite import as_place, public
@@ -56,9 +56,8 @@ def read(source: Any, **columns: Any) -> Log:
 @contextmanager
 def _ledger(source: Any) -> Iterator[Ledger]:
     if isinstance(source, Bandit):
-        with source._turn():
-            source._ready()
-            yield source._ledger
+        with parts(source) as (_, ledger):
+            yield ledger
         return
     ledger = Ledger(as_place(source), write=False)
     try:

@@ -14,22 +14,22 @@ from math import inf
 from typing import Any, NamedTuple
 
 from ..decide import overview
-from ..decide.decisions import Values
+from ..decide.setup import Options
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
 from ..ledger.columns import columns, entry
 from ..ledger.ledger import ID, Ledger
-from ..ledger.offers import Offered
-from .admin import KEPT
-from .decider import Later, Shared
+from . import admin, outcomes
+from .decider import Decider, Later
 from .http.types import encoded
-from .outcomes import Told
+from .outcomes import Report
 from .pools import Pools
-from .types import Ask, Made, Refused, Settings
-from .updater import EVERY, Keeper
+from .replicas import Replicas
+from .types import Choice, ChoiceRequest, Refused, Settings
+from .updater import EVERY, Updater
 
-__all__ = ["Ask", "Engine", "Made", "Refused", "Settings"]
+__all__ = ["Choice", "ChoiceRequest", "Engine", "Refused", "Settings"]
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
@@ -83,12 +83,13 @@ class Engine:
         pools: Pools | None = None,
     ):
         self.name, self._place = name, place
-        about: dict[str, Any] = {"actions": actions, "floor": floor, "hasher": hasher}
-        self._front = Shared(place, agent, candidates=candidates, begins=begins, **about)
+        options = Options(agent, hasher=hasher, actions=actions, floor=floor)
+        self._replicas = Replicas(place, options, candidates, begins)
+        self._decider = Decider(self._replicas)
         try:
-            self._keeper = Keeper(self._front, place, learns)
+            self._updater = Updater(self._replicas, place, learns)
         except BaseException:
-            self._front.close()
+            self._replicas.close()
             raise
         self.users, self.last = 0, time.monotonic()  # requests at it now; when there was one
         self._asked: queue.SimpleQueue[Request] = queue.SimpleQueue()
@@ -106,18 +107,18 @@ class Engine:
         self.away = False  # whether that is that the ledger does not answer
         self._doubtful = False  # whether it did not answer somebody who asked
         self._pools, self._alone = Pools() if pools is None else pools, pools is None
-        self._keeper_step()
+        self._update()
         self._keep_at(time.monotonic() + EVERY)
 
     @property
     def began(self) -> bool:
         """Whether the bandit was begun by opening it here."""
-        return self._front.began
+        return self._replicas.began
 
     @property
     def waits(self) -> bool:
         """Whether outcomes are to be assumed here for decisions whose own do not come in time."""
-        return self._keeper.waits
+        return self._updater.waits
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -130,14 +131,14 @@ class Engine:
 
     def warm(self) -> None:
         """Compile for offers like the last ones, so that the first requests need not wait."""
-        if not self._front.warmed:
-            self._front.warm()
+        if not self._decider.warmup.done:
+            self._decider.warmup.warm()
 
     def warm_soon(self) -> None:
         """The same when nobody waits for something else to be compiled."""
         self._pools.compile.add(self.warm, due=MOST)
 
-    async def decide(self, asks: Sequence[Ask]) -> list[Made]:
+    async def decide(self, asks: Sequence[ChoiceRequest]) -> list[Choice]:
         """All of them or none; on disk when it returns."""
         for ask in asks:
             if ask.event is not None and ID.fullmatch(ask.event):  # outcomes are told by either
@@ -145,7 +146,7 @@ class Engine:
                 raise Refused("invalid", said)
         return await self._put("decide", asks)
 
-    async def outcome(self, outcomes: Sequence[Told]) -> list[bool]:
+    async def outcome(self, outcomes: Sequence[Report]) -> list[bool]:
         """Learn (id of a decision or "event" or "event/slot", outcome, ref), all or none: which
         of them were new. Told twice, an outcome counts once; where outcomes add up, one with the
         same `ref` does."""
@@ -193,7 +194,7 @@ class Engine:
         decisions = [request.what for request in batch if request.kind == "decide"]
         outcomes = [request.what for request in batch if request.kind == "outcome"]
         try:
-            made, told = map(iter, self._front.work(decisions, outcomes, hurry=True))
+            made, told = map(iter, self._decider.work(decisions, outcomes, hurry=True))
             answers = [next(made if request.kind == "decide" else told) for request in batch]
         except OSError as error:
             answers = [self._unavailable(error)] * len(batch)
@@ -219,7 +220,7 @@ class Engine:
 
         def compiled() -> None:
             wanted = request is not None or not self._ending
-            more = wanted and self._front.prepare(offer, size)
+            more = wanted and self._decider.warmup.prepare(offer, size)
             if request is not None:
                 self._ask(request)
             if more and not self._ending:
@@ -261,7 +262,7 @@ class Engine:
                 return
             self._due, self._woken = inf, False
         try:
-            self._keeper_step()
+            self._update()
         finally:
             self._stepping.release()
         # Several outcomes are learned with less ado than one.
@@ -269,21 +270,25 @@ class Engine:
 
     def _pause(self) -> float:
         """Seconds until the next look, where nobody calls."""
-        now, there = time.monotonic(), (self._keeper.decisions, self._keeper.outcomes)
+        now, there = time.monotonic(), (self._updater.decisions, self._updater.outcomes)
         if there != self._seen:
             self._seen, self._stirred = there, now
         if self.trouble is not None or now > max(self._stirred, self.last) + QUIET:
             return SELDOM
         return EVERY
 
-    def _keeper_step(self) -> None:
+    def _update(self) -> None:
         try:
-            self._keeper.step()
+            self._updater.step()
             if self._doubtful:
-                self._front.probe()  # which has a connection of its own
+                self._replicas.probe()  # which has a connection of its own
                 self._doubtful = False
             self.trouble, self.away = None, False
-            if self._keeper.decisions and not self._keeper.learning and not self._front.warmed:
+            if (
+                self._updater.decisions
+                and not self._updater.learning
+                and not self._decider.warmup.done
+            ):
                 self.warm_soon()  # for what others have been asked
         except Exception as error:  # decisions go on by what is known; said by `status`
             ours, now = not isinstance(error, OSError | Refused), time.monotonic()
@@ -325,20 +330,20 @@ class Engine:
 
     @property
     def settings(self) -> Settings:
-        return self._front.settings
+        return self._replicas.settings
 
     def correct(self, id: str, outcome: Any) -> bool:
         with self._away():
-            return self._front.correct(id, outcome)
+            return outcomes.correct(self._replicas, id, outcome)
 
     def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
         with self._away():
-            return self._front.add(id, amount, ref)
+            return outcomes.add(self._replicas, id, amount, ref)
 
     def expire(self, older_than: float, outcome: Any) -> int:
         total, before = 0, time.time() - older_than
         with self._away():
-            while found := self._front.expire(before, outcome):
+            while found := outcomes.expire(self._replicas, before, outcome):
                 total += found
         self._wake()
         return total
@@ -346,12 +351,12 @@ class Engine:
     def activate(self, event: str) -> bool:
         """A deferred decision counts from now on; False if it did already."""
         with self._away():
-            return self._front.activate(event)
+            return outcomes.activate(self._replicas, event)
 
-    def predict(self, ask: Ask) -> dict[str, Any]:
+    def predict(self, ask: ChoiceRequest) -> dict[str, Any]:
         """What a decision would be made of: names, probabilities, mean, spread."""
         with self._away():
-            return self._front.predict(ask)
+            return self._decider.predict(ask)
 
     def page(self, first: int, count: int) -> tuple[dict[str, list[Any]], bool]:
         """The decisions first, first + 1, ... as columns, see `Bandit.log`, and whether there are
@@ -383,7 +388,7 @@ class Engine:
             if time.monotonic() < due:
                 return found
             with self._away():
-                times, warnings = self._front.diverged(), self._front.noticed()
+                times, warnings = self._replicas.diverged(), self._replicas.notices()
             began, worked = time.monotonic(), time.thread_time()
             with self._reader() as ledger:
                 found = asdict(summarize(ledger, times, warnings=warnings))
@@ -401,16 +406,16 @@ class Engine:
         trouble: what keeps it from learning or following; None: nothing.
         floor: the share of decisions left to chance.
         """
-        keeper = self._keeper
+        updater = self._updater
         return {
-            "decisions": keeper.decisions,
-            "outcomes": keeper.outcomes,
-            "learned": keeper.known,
-            "behind": keeper.behind,
-            "learner": keeper.learner,
-            "learning": keeper.learning,
+            "decisions": updater.decisions,
+            "outcomes": updater.outcomes,
+            "learned": updater.known,
+            "behind": updater.behind,
+            "learner": updater.learner,
+            "learning": updater.learning,
             "trouble": self.trouble,
-            "floor": self._front.floor,
+            "floor": self._replicas.floor,
         }
 
     def history(self, buckets: int = 60) -> list[dict[str, Any]]:
@@ -425,52 +430,49 @@ class Engine:
         for every action on offer name, probability (the share of members that vote for it), mean
         and spread by what is known now, or None."""
         with self._reader() as ledger:
-            return overview.recent(ledger, count, self._value)
-
-    def _value(self, offer: Offered) -> Values | None:
-        return self._front.value(offer)
+            return overview.recent(ledger, count, self._decider.value)
 
     def configure(self, settings: Settings) -> None:
         """From now on, in all processes of the service."""
         with self._away():
-            self._front.configure(settings)
+            admin.configure(self._replicas, settings)
 
     def candidates(self) -> list[str]:
         """Names of agents that may become shadows."""
-        return list(self._front.candidates)
+        return list(self._replicas.candidates)
 
     def candidate(self, name: str) -> Any:
         """The agent of that name, one of `candidates`."""
-        if name not in self._front.candidates:
+        if name not in self._replicas.candidates:
             raise Refused("unknown", f"there is no candidate {name!r}")
-        return self._front.candidates[name]
+        return self._replicas.candidates[name]
 
     def in_charge(self) -> tuple[str, str]:
         """The agent that decides: the name it was promoted by, else "default", and as text."""
-        return self._front.named, repr(self._front.begun_with[0])
+        return self._replicas.name, repr(self._replicas.options.agent)
 
     def keep(self, name: str, content: bytes | None) -> None:
         """Remember something small with the ledger, in all processes; None forgets it."""
         with self._away():
-            self._front.keep(name, content)
+            admin.keep(self._replicas, name, content)
 
     def kept(self, prefix: str = "") -> dict[str, bytes]:
         """What was kept by names that begin so."""
         with self._reader() as ledger:
-            found = ledger.setting(KEPT) or {}
+            found = ledger.setting(admin.KEPT) or {}
         return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
 
     def shadow(self, name: str) -> None:
         with self._away():
-            self._front.shadow(name)
+            admin.shadow(self._replicas, name)
 
     def dismiss(self, name: str) -> None:
         with self._away():
-            self._front.dismiss(name)
+            admin.dismiss(self._replicas, name)
 
     def promote(self, name: str) -> None:
         with self._away():
-            self._front.promote(name)
+            admin.promote(self._replicas, name)
 
     def export_state(self) -> bytes:
         """What it has learned from, as a file, see `transfer`."""
@@ -487,7 +489,7 @@ class Engine:
     def import_state(self, content: bytes) -> None:
         """Learn what another bandit of the same configuration has learned from."""
         with self._away():
-            self._front.take_in(content)
+            admin.take_in(self._replicas, content)
         self._wake()
 
     def close(self) -> None:
@@ -500,9 +502,9 @@ class Engine:
         self._answer([(request, ending) for request in left])
         held = self._stepping.acquire(timeout=ENDING)
         try:
-            self._keeper.close()
+            self._updater.close()
         finally:
-            self._front.close()
+            self._replicas.close()
             if held:
                 self._stepping.release()
             if self._alone:

@@ -1,174 +1,147 @@
-"""A bandit that several processes have loaded, each as the ledger says it is now."""
+"""A bandit as one of several processes has it: as its ledger says it is now."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from ..decide.replica import Mind, Taught
-from ..decide.setup import Begun
-from ..decide.shadows import recorded, watching
-from ..decide.states import State
+from ..decide.outcomes import Conflict
+from ..decide.replica import Replica, resume
+from ..decide.setup import Options, Setup
+from ..decide.shadows import Shadows, Unknown, recorded, watching
 from ..files import Damaged
-from ..inputs.hashing import Hasher
-from ..ledger.ledger import Decided, Ledger
+from ..ledger.ledger import Ledger
 from .types import Refused, Settings
 
 SETTINGS = "service"  # where a ledger keeps them
 APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
 
 
-class Follower(Mind):
-    """An agent whose state another process, or another thread, learns."""
+class Replicas:
+    """Who decides, by what settings, and who watches, which any process may change.
 
-    def sync(self, ledger: Ledger, most: int | None = None) -> State:
-        if self.width is None:
-            self.settle(ledger.width)
-        if self.taught is None:
-            self.taught = Taught(self._fresh(), 0, 0)
-        return self.taught.state
-
-    def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
-        """Somebody else does."""
-
-    def informed(self, ledger: Ledger) -> bool:
-        """Not while it was told nothing of what there is to know."""
-        return self.taught is not None or not ledger.outcomes
-
-
-class Followed(Begun):
-    """Knows who decides, by what settings, and who watches, which any process may change.
+    What they know, another thread or another process learns, and hands over.
 
     place: a folder, or `postgresql://...#name`.
+    options: the configuration as it was given.
     candidates: agents that may become shadows, by name.
     begins: whether to record the configuration where nobody has; else that is `unknown`.
+    main: the replica of the agent in charge.
+    name: of the candidate that was promoted, else "default".
+    door: held while any of this is changed, or the ledger is used.
     """
-
-    _mind_type = Follower
 
     def __init__(
         self,
         place: Any,
-        agent: Any = None,
-        *,
-        actions: Sequence[Any] | None = None,
-        seed: int | None = None,
-        floor: float | None = None,
-        hasher: Hasher | None = None,
+        options: Options | None = None,
         candidates: Mapping[str, Any] | None = None,
         begins: bool = True,
     ):
-        self._folder, self._snapshot_every = place, 0
-        self._given = (agent, seed, None, hasher, actions, floor)
-        self.candidates = dict(candidates or {})
-        self._door = threading.RLock()
-        self._compiled: dict[Any, int] = {}  # for how many offers of a shape at once
+        self.given, self.candidates = options or Options(), dict(candidates or {})
+        self.door = threading.RLock()
         self.loaded: tuple[int, int] | None = None  # what of the configuration it knows
-        self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
-        self._setup(*self._given)
-        self._ledger = Ledger(place, shared=True)
-        self.began = False  # whether this one recorded the configuration
+        self.main, self.shadows = Replica(Setup(self.given), follows=True), Shadows()
+        self.settings, self.began = Settings(), False  # whether it recorded the configuration
+        self.ledger = Ledger(place, shared=True)
         try:
-            self._load(begins)
+            self.load(begins)
         except BaseException:
-            self._ledger.close()
+            self.ledger.close()
             raise
 
-    def refresh(self) -> None:
-        """Take over a configuration that another process changed."""
-        with self._door:
-            self._load()
-
-    def probe(self) -> None:
-        """That its ledger answers; an error where it does not."""
-        with self._door, self._ledger.turn(write=False):
-            pass
-
-    def mind(self, shadow: str | None = None) -> Mind | None:
+    def replica(self, shadow: str | None = None) -> Replica | None:
         """That of the agent in charge, or of a shadow."""
-        return self._mind if shadow is None else self._shadows.mind(shadow)
+        return self.main if shadow is None else self.shadows.replica(shadow)
 
-    def _load(self, begins: bool = False) -> None:
-        with self._ledger.turn(write=False):
-            begun = self._ledger.description is not None
-        if not begun and not begins:
-            raise Refused("unknown", "nobody has begun this bandit")
-        with self._ledger.turn(write=not begun):  # whoever is first records the configuration
-            self.began = self.began or self._ledger.description is None
-            self._reload()
+    def load(self, begins: bool = False) -> None:
+        """Take over the configuration that is recorded, or record it."""
+        with self.door:
+            with self.ledger.turn(write=False):
+                begun = self.ledger.description is not None
+            if not begun and not begins:
+                raise Refused("unknown", "nobody has begun this bandit")
+            with self.ledger.turn(write=not begun):  # whoever is first records the configuration
+                self.began = self.began or self.ledger.description is None
+                self.reload()
 
-    def _reload(self) -> None:
-        """Within a turn: who decides, by what settings, and who watches. Whoever was there before,
-        in whatever part, goes on by what it knows."""
-        former = [self._mind, *self._shadows.minds().values()]
-        self._take_charge()
-        self.settings = Settings.recorded(self._ledger.setting(SETTINGS))
-        self._apprentice = recorded(self._ledger).get(APPRENTICE)
-        others = {name: agent for name, agent in self.candidates.items() if name != APPRENTICE}
-        for name, number, mind in watching(self._ledger, others, self._mind):
-            self._shadows.attend(name, number, mind)
-        for mind in (self._mind, *self._shadows.minds().values()):
-            same = [m for m in former if m.width is not None and m.description == mind.description]
-            if same and same[0].width == mind.width:
-                mind.taught = same[0].taught
-        self.loaded = self._ledger.configured
+    def reload(self) -> None:
+        """Within a turn: whoever was there before, in whatever part, goes on by what it knows."""
+        former = [self.main, *self.shadows.replicas().values()]
+        self.name, self.options, self.main = in_charge(self.ledger, self.given, self.candidates)
+        self.settings = Settings.recorded(self.ledger.setting(SETTINGS))
+        self.apprentice = recorded(self.ledger).get(APPRENTICE)
+        self.shadows = observers(self.ledger, self.candidates, self.main)
+        for replica in (self.main, *self.shadows.replicas().values()):
+            about = replica.setup.description
+            same = [m for m in former if m.width is not None and m.setup.description == about]
+            if same and same[0].width == replica.width:
+                replica.version = same[0].version
+        self.loaded = self.ledger.configured
 
     @property
     def outdated(self) -> bool:
         """Within a turn: whether others have changed, or settled, what is loaded here."""
-        settled = self._mind.width is None and self._ledger.decisions > 0
-        return settled or self._ledger.configured != self.loaded
+        settled = self.main.width is None and self.ledger.decisions > 0
+        return settled or self.ledger.configured != self.loaded
 
-    def _settle_down(self) -> None:
-        """Within a turn: know what others have settled meanwhile."""
-        if self.outdated:
-            self._reload()
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A transaction in which what others have settled meanwhile is known."""
+        with self.door, self.ledger.turn():
+            if self.outdated:
+                self.reload()
+            yield
 
-    def _take_charge(self) -> None:
-        """The agent that was given, or a candidate that was promoted since, by all else as it was
-        recorded."""
-        error, said = None, self._ledger.description
-        tried = [("default", self._given)]
-        if said is not None:
-            others = (said["seed"], said["normalise"], Hasher.recorded(said["hasher"]))
-            others += (said["actions"], said.get("floor"))
-            tried += [(name, (agent, *others)) for name, agent in self.candidates.items()]
-        for name, options in tried:
-            self._setup(*options)
-            try:
-                self._begin(migrate=False)
-                self.named, self.begun_with = name, options
-                return
-            except ValueError as other:
-                error = error or other
-        assert error is not None
-        raise error
-
-    def _outcome(self, given: Any) -> Any:
-        """What the agent can learn, or a refusal."""
-        with refusing():
-            return self._mind.outcome(given, self._ledger)
+    def probe(self) -> None:
+        """That its ledger answers; an error where it does not."""
+        with self.door, self.ledger.turn(write=False):
+            pass
 
     @property
     def floor(self) -> float:
         """The share of decisions left to chance, by the agent's configuration and the settings."""
-        return 1 - (1 - self._mind.floor) * (1 - self.settings.floor)
+        return 1 - (1 - self.main.setup.floor) * (1 - self.settings.floor)
 
     def diverged(self) -> int:
         """How often models had to be put back to their start, by what is known here."""
-        with self._door:
-            return self._mind.diverged(self._ledger)
+        with self.door:
+            return self.main.diverged(self.ledger)
 
-    def noticed(self) -> tuple[str, ...]:
+    def notices(self) -> tuple[str, ...]:
         """What its user should know of what is learned, by what is known here."""
-        with self._door:
-            return tuple(self._mind.noticed(self._ledger).values())
+        with self.door:
+            return tuple(self.main.notices(self.ledger).values())
 
     def close(self) -> None:
-        with self._door:
-            self._ledger.close()
+        with self.door:
+            self.ledger.close()
+
+
+def in_charge(
+    ledger: Ledger, options: Options, candidates: Mapping[str, Any], follows: bool = True
+) -> tuple[str, Options, Replica]:
+    """(name, options, replica) of the agent that was given or, by all else as it is recorded, of a
+    candidate that was promoted since."""
+    error, said = None, ledger.description
+    tried = [("default", options)]
+    if said is not None:
+        tried += [(name, Options.recorded(said, agent)) for name, agent in candidates.items()]
+    for name, one in tried:
+        try:
+            return name, one, resume(Replica(Setup(one), follows), ledger)
+        except ValueError as other:
+            error = error or other
+    assert error is not None
+    raise error
+
+
+def observers(ledger: Ledger, candidates: Mapping[str, Any], main: Replica) -> Shadows:
+    """The shadows that are recorded, whatever they know."""
+    others = {name: agent for name, agent in candidates.items() if name != APPRENTICE}
+    found = Shadows()
+    found.awake = {name: (number, one) for name, number, one in watching(ledger, others, main)}
+    return found
 
 
 @contextmanager
@@ -178,5 +151,9 @@ def refusing() -> Iterator[None]:
         yield
     except Damaged:
         raise
+    except Conflict as error:
+        raise Refused("conflict", str(error)) from error
+    except Unknown as error:
+        raise Refused("unknown", str(error)) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Refused("invalid", str(error)) from error

@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ChoiceRequest:
     """What is to be decided.
 
     actions: descriptions or rows by name, or in a list; None where the bandit has fixed ones.
@@ -43,7 +43,7 @@ class Ask:
     deferred: bool = False
 
 
-class Made(NamedTuple):
+class Choice(NamedTuple):
     """A decision that was recorded."""
 
     id: str

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..decide.replica import Mind, Taught
-from ..decide.setup import Begun
-from ..decide.shadows import watching
-from ..decide.snapshots import SNAPSHOT, unpack
+from ..decide.replica import Replica, resume
+from ..decide.setup import Setup
+from ..decide.shadows import Shadows
+from ..decide.snapshots import unpack
 from ..ledger.ledger import Ledger
-from .decider import Shared
-from .replicas import APPRENTICE, SETTINGS
+from .outcomes import expire
+from .replicas import SETTINGS, Replicas, observers
 from .types import Refused, Settings
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
@@ -51,15 +51,15 @@ def _gone(holder: str) -> bool:
     return False
 
 
-class Keeper(Begun):
-    """Keeps the state of a `Shared` bandit up to date, by learning or by following.
+class Updater:
+    """Keeps what the replicas of a process know up to date, by learning or by following.
 
     It has a ledger of its own, so that no decision waits for it. `step` is to be called again and
     again, by one thread.
     """
 
-    def __init__(self, front: Shared, place: Any, learns: bool = True):
-        self.front, self._folder, self._snapshot_every = front, place, 0
+    def __init__(self, replicas: Replicas, place: Any, learns: bool = True):
+        self._replicas, self._replica, self._shadows = replicas, replicas.main, Shadows()
         self.holder = _named(os.getpid())
         self.learning, self.behind = False, 0.0
         self.learner: str | None = None
@@ -90,9 +90,9 @@ class Keeper(Begun):
             self._followed = self._ledger.holder(FOLLOWER) is not None
         with self._ledger.turn(write=False):
             begun = self._ledger.decisions > 0
-            changed = self.front.loaded != self._ledger.configured
-        if changed or (begun and self.front._mind.width is None):
-            self.front.refresh()
+            changed = self._replicas.loaded != self._ledger.configured
+        if changed or (begun and self._replicas.main.width is None):
+            self._replicas.load()
         if self.learning:
             self._learn()
             if now >= self._untidy:
@@ -105,94 +105,96 @@ class Keeper(Begun):
         with self._ledger.turn(write=False):
             if self._loaded != self._ledger.configured:
                 self._reload()
-            self._mind.sync(self._ledger, STEP)
+            self._replica.sync(self._ledger, STEP)
             self._shadows.sync(self._ledger, STEP)
             settings = Settings.recorded(self._ledger.setting(SETTINGS))
-        self.front.settings = settings
-        minds = {None: self._mind, **self._shadows.minds()}
-        self._publish([mind for name, mind in minds.items() if self._hand_on(name, mind)])
+        self._replicas.settings = settings
+        replicas = {None: self._replica, **self._shadows.replicas()}
+        self._publish(
+            [replica for name, replica in replicas.items() if self._hand_on(name, replica)]
+        )
         self._measure()
         self.waits = settings.wait is not None and bool(self._ledger.pending(time.time()))
         if settings.wait is not None:
             due = time.time() - settings.wait
-            while self._ledger.pending(due) and self.front.expire(due, settings.default):
+            while self._ledger.pending(due) and expire(self._replicas, due, settings.default):
                 pass
 
-    def _hand_on(self, name: str | None, mind: Mind) -> bool:
+    def _hand_on(self, name: str | None, replica: Replica) -> bool:
         """Let the front decide by what was learned, unless it knows more: after a correction, or
         in new units, all is learned anew, and what it knows is better than the half of it."""
-        theirs, taught = self.front.mind(name), mind.taught
-        if taught is None or theirs is None or mind.width != theirs.width:
+        theirs, version = self._replicas.replica(name), replica.version
+        if version is None or theirs is None or replica.width != theirs.width:
             return False
-        if taught.follows(theirs.taught):
-            if theirs.description != mind.description:  # it was changed meanwhile
+        if version.follows(theirs.version):
+            if theirs.setup.description != replica.setup.description:  # it was changed meanwhile
                 return False
-            theirs.taught = taught._replace(state=taught.state.copy())  # learning consumes its own
-        return theirs.taught is not None and theirs.taught.known == taught.known
+            theirs.version = replica.copy()
+        return theirs.version is not None and theirs.version.known == version.known
 
     def _reload(self) -> None:
-        """Within a turn: begin as the front did, with minds that learn."""
-        front = self.front
-        self._setup(*front.begun_with)
-        self._begin(migrate=False)
-        others = {name: agent for name, agent in front.candidates.items() if name != APPRENTICE}
-        for name, number, mind in watching(self._ledger, others, self._mind):
-            self._shadows.attend(name, number, mind)
+        """Within a turn: begin as the others did, with replicas that learn."""
+        options, candidates = self._replicas.options, self._replicas.candidates
+        self._replica = resume(Replica(Setup(options)), self._ledger)
+        self._shadows = observers(self._ledger, candidates, self._replica)
         self._published = {}  # others may know less than they should by the same name
         self._loaded = self._ledger.configured
 
-    def _publish(self, minds: list[Mind]) -> None:
+    def _publish(self, replicas: list[Replica]) -> None:
         """For the other processes, as often as it costs no more than a twentieth of the time."""
         now = time.monotonic()
         if now < self._due:
             return
         saved = self._saved
-        for mind in minds:
-            taught = mind.taught
-            if taught is None or mind.width is None or mind.host:
+        for replica in replicas:
+            version = replica.version
+            if version is None or replica.width is None or replica.host:
                 continue
-            if self._published.get(mind.file) == taught.known:
+            if self._published.get(replica.file) == version.known:
                 continue
-            durable = taught.outcomes - saved >= SAVE
+            durable = version.outcomes - saved >= SAVE
             if not durable and not self._followed:
                 continue
-            self._ledger.store(mind.file, mind.packed(self._ledger), durable=durable)
-            self._published[mind.file] = taught.known
-            if durable and mind is self._mind:
-                self._saved = taught.outcomes
+            self._ledger.store(replica.file, replica.packed(self._ledger), durable=durable)
+            self._published[replica.file] = version.known
+            if durable and replica is self._replica:
+                self._saved = version.outcomes
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
 
     def _follow(self) -> None:
         self.waits = False
-        if self.front._mind.host:
+        if self._replicas.main.host:
             raise Refused(
                 "unavailable",
                 "an agent in plain Python has no state that another process could follow: serve it "
                 "with one worker",
             )
-        files = {None: SNAPSHOT} | {n: m.file for n, m in self.front._shadows.minds().items()}
-        read = {}
-        for name, file in files.items():
-            seen = (self._ledger.stored_version(file), self.front.mind(name))
-            if seen[0] is not None and seen != self._seen.get(file):
-                read[name] = (seen, self._ledger.stored(file))
+        read = []
+        for replica in (self._replicas.main, *self._replicas.shadows.replicas().values()):
+            seen = (self._ledger.stored_version(replica.file), replica)
+            if seen[0] is not None and seen != self._seen.get(replica.file):
+                read.append((seen, self._ledger.stored(replica.file)))
         with self._ledger.turn(write=False):  # after they were read: it knows all they know
-            self.front.settings = Settings.recorded(self._ledger.setting(SETTINGS))
-            for name, ((version, mind), content) in read.items():
-                if mind is None or mind.width is None or content is None:
-                    continue
-                found = unpack(content, mind.like(), self._ledger, mind.description)
-                self._seen[files[name]] = (version, mind)
-                if found is not None:
-                    counts = (found.sequence, 0, found.revisions, found.usual)
-                    taught = Taught(found.state, *counts)
-                    mind.taught = taught if taught.follows(mind.taught) else mind.taught
+            self._replicas.settings = Settings.recorded(self._ledger.setting(SETTINGS))
+            for seen, content in read:
+                self._take_over(seen, content)
         self._measure()
+
+    def _take_over(self, seen: tuple[Any, Replica], content: bytes | None) -> None:
+        """Let a replica know what was published, unless it knows more."""
+        _, replica = seen
+        if replica.width is None or content is None:
+            return
+        found = unpack(content, replica.like(), self._ledger, replica.setup.description)
+        self._seen[replica.file] = seen
+        version = None if found is None else replica.restored(found)
+        if version is not None and version.follows(replica.version):
+            replica.version = version
 
     def _measure(self) -> None:
         """How old the oldest outcome or revision is that decisions here do not know."""
-        taught = self.front._mind.taught
-        known, revised = (0, 0) if taught is None else taught.known
+        version = self._replicas.main.version
+        known, revised = (0, 0) if version is None else version.known
         with self._ledger.turn(write=False):
             self.decisions, self.outcomes = self._ledger.decisions, self._ledger.outcomes
             unknown = []
@@ -209,9 +211,13 @@ class Keeper(Begun):
         try:
             if self.learning and not self._ledger.closed:
                 known = self._loaded is not None
-                for mind in (self._mind, *self._shadows.minds().values()) if known else ():
-                    if mind.taught is not None and mind.width is not None and not mind.host:
-                        self._ledger.store(mind.file, mind.packed(self._ledger))
+                for replica in (self._replica, *self._shadows.replicas().values()) if known else ():
+                    if (
+                        replica.version is not None
+                        and replica.width is not None
+                        and not replica.host
+                    ):
+                        self._ledger.store(replica.file, replica.packed(self._ledger))
                 self._ledger.release(self.holder)
         finally:
             self._ledger.close()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from ..engine import Ask, Engine, Made, Refused
+from ..engine import Choice, ChoiceRequest, Engine, Refused
 from ..http.errors import Reply
 from .calls import LONGEST, Call, answer, key_of, nothing
 from .features import described
@@ -73,7 +73,7 @@ async def rank(call: Call) -> Reply:
         raise call.wrong("all actions are excluded", target="excludedActions")
     made = await _decide(
         call.engine,
-        Ask(
+        ChoiceRequest(
             actions,
             context,
             free if len(free) < len(actions) else None,
@@ -85,7 +85,7 @@ async def rank(call: Call) -> Reply:
     return answer({"ranking": ranking, "eventId": event, "rewardActionId": made.action}, 201)
 
 
-def ranked(made: Made, excluded: set[str]) -> Iterator[tuple[Any, float]]:
+def ranked(made: Choice, excluded: set[str]) -> Iterator[tuple[Any, float]]:
     """Actions and their probabilities: what was chosen first, then the most likely, those equally
     likely as they were offered; what was excluded stays in its place.
 
@@ -122,7 +122,7 @@ async def rank_slots(call: Call) -> Reply:
             some = free if len(free) < len(first) else None
             deferred = bool(body.defer_activation)
             around |= {"slot": slot.id}
-            ask = Ask(first, around, some, key, key_of(slot.id, call, "slots"), deferred)
+            ask = ChoiceRequest(first, around, some, key, key_of(slot.id, call, "slots"), deferred)
             chosen = (await _decide(call.engine, ask)).action
             taken.add(chosen)
         slots.append({"id": slot.id, "rewardActionId": chosen})
@@ -163,7 +163,7 @@ def _said(features: Features, call: Call) -> dict[str, Any]:
         raise call.wrong(str(error), target="features") from error
 
 
-async def _decide(engine: Engine, ask: Ask) -> Made:
+async def _decide(engine: Engine, ask: ChoiceRequest) -> Choice:
     return (await engine.decide([ask]))[0]
 
 

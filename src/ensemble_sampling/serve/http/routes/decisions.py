@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from ...engine import Ask, Made, Refused
+from ...engine import Choice, ChoiceRequest, Refused
 from .. import types
 from ..limits import Limits
 from ..operation import BANDIT, Call, operation
@@ -53,14 +53,14 @@ async def choose(call: Call) -> types.Decision | types.Decisions:
     return types.Decisions([_reply(one) for one in made])
 
 
-def _ask(given: types.Choose, limits: Limits) -> Ask:
+def _ask(given: types.Choose, limits: Limits) -> ChoiceRequest:
     limits.offer(given.actions, given.context)
-    return Ask(
+    return ChoiceRequest(
         given.actions, given.context, given.available, given.event, given.slot, given.deferred
     )
 
 
-def _reply(made: Made) -> types.Decision:
+def _reply(made: Choice) -> types.Decision:
     return types.Decision(
         made.id,
         made.event,
@@ -89,7 +89,7 @@ async def predict(call: Call) -> types.Prediction:
     """What a decision would be made of; nothing is recorded."""
     given = call.body
     call.service.limits.offer(given.actions, given.context)
-    ask = Ask(given.actions, given.context, given.available)
+    ask = ChoiceRequest(given.actions, given.context, given.available)
     found = await asyncio.to_thread(call.engine.predict, ask)
     names = None if found["names"] is None else list(found["names"])
     return types.Prediction(names, found["probabilities"], found["mean"], found["spread"])
