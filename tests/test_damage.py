@@ -147,11 +147,15 @@ def test_an_index_that_lost_an_outcome_is_noticed(folder):
             ledger.table()
 
 
+def checksum(table, row):
+    return schema.seal(table, row)[-1]
+
+
 def test_a_checksum_tells_kinds_of_values_apart():
     rows = [(0,), (b"",), ("",), (None,), (0.0,), ("0",), (b"\0",), (1,), ("None",)]
-    assert len({schema.checksum("about", row) for row in rows}) == len(rows)
-    assert schema.checksum("about", (1, b"ab", b"c")) != schema.checksum("about", (1, b"a", b"bc"))
-    assert schema.checksum("about", (1,)) != schema.checksum("ids", (1,))
+    assert len({checksum("about", row) for row in rows}) == len(rows)
+    assert checksum("about", (1, b"ab", b"c")) != checksum("about", (1, b"a", b"bc"))
+    assert checksum("about", (1,)) != checksum("ids", (1,))
 
 
 def test_numbers_come_back_as_they_were_recorded(tmp_path):
@@ -222,9 +226,9 @@ def as_format(version, folder, old):
                 db.execute(f"DROP TABLE {table}")
                 held.pop(table, None)
         for row in (("format", str(version)), ("counts", json.dumps(held)), ("file", "")):
-            db.execute(schema.SET, schema.sealed("about", row))
+            db.execute(schema.SET, schema.seal("about", row))
     file = backup.identity(old / "ledger.sqlite")
-    change(old, schema.SET, *schema.sealed("about", ("file", file)))
+    change(old, schema.SET, *schema.seal("about", ("file", file)))
     return old
 
 
@@ -287,7 +291,7 @@ def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folder, tmp_path, mo
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(schema, "sealed", killed)
+    monkeypatch.setattr(schema, "seal", killed)
     with pytest.raises(KeyboardInterrupt):
         Ledger(old)
     monkeypatch.undo()

@@ -201,10 +201,10 @@ def test_an_import_is_all_there_or_not_at_all(tmp_path):
     with es.Bandit.open(tmp_path, AGENT) as bandit:
         for table in ("imports", "outcomes"):
             no = f"CREATE TEMP TRIGGER no BEFORE INSERT ON {table}"
-            bandit._ledger._db.execute(f"{no} BEGIN SELECT RAISE(ABORT, 'no'); END")
+            bandit._ledger._database.execute(f"{no} BEGIN SELECT RAISE(ABORT, 'no'); END")
             with pytest.raises(OSError, match="nothing was recorded"):
                 bandit.learn_from(TABLE, **WHICH)
-            bandit._ledger._db.execute("DROP TRIGGER no")
+            bandit._ledger._database.execute("DROP TRIGGER no")
             assert (bandit.summary().decisions, bandit.summary().outcomes) == (0, 0)
         bandit.learn_from(TABLE, **WHICH)
         assert bandit.log()["foreign"] == [True] * 40

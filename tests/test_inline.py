@@ -15,7 +15,6 @@ from ensemble_sampling.decide.programs import Programs, Rule, State, padded
 from ensemble_sampling.fast import inline, packing
 from ensemble_sampling.fast.argmax import first
 from ensemble_sampling.inputs.scale import Scale
-from ensemble_sampling.ledger.ledger import TOGETHER
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 
@@ -203,11 +202,11 @@ def test_what_waits_to_be_written_is_all_there_when_it_is_read():
     bandit, rng = es.Bandit(AGENT), np.random.default_rng(3)
     offers = [rng.normal(size=(2 + n % 3, 3)).astype(np.float32) for n in range(5)]
     made = []
-    for n in range(TOGETHER + 5):
+    for n in range(133):
         made.append(bandit.choose(offers[n % 5]))
         if n % 2:
             bandit.learn(made[-1].id, float(n))
-        if n == TOGETHER // 2:
+        if n == 64:
             assert len(bandit.log()["id"]) == n + 1
     log = bandit.log()
     assert log["id"] == [decision.id for decision in made]

@@ -19,12 +19,13 @@ import ensemble_sampling as es
 from ensemble_sampling.decide import bandit as bandits
 from ensemble_sampling.decide import summary
 from ensemble_sampling.decide.summary import summarize
+from ensemble_sampling.fast import memory
 from ensemble_sampling.ledger import (
     backup,
     ledger,
     locks,
     offers,
-    pending,
+    opening,
     postgres,
     reading,
     schema,
@@ -47,7 +48,8 @@ OURS = (
     reading,
     offers,
     backup,
-    pending,
+    opening,
+    memory,
     summary,
 )
 TRACED = {module.__file__ for module in (*OURS, contextlib)}

@@ -12,7 +12,7 @@ import ensemble_sampling as es
 from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
 from ensemble_sampling.ledger.postgres import Postgres
 from ensemble_sampling.ledger.rows import decision_row
-from ensemble_sampling.ledger.schema import INSERT, sealed
+from ensemble_sampling.ledger.schema import INSERT, seal
 from ensemble_sampling.serve.types import Refused
 
 psycopg = pytest.importorskip("psycopg")
@@ -266,7 +266,7 @@ def test_a_commit_that_rolls_back_is_an_error(ledger):
 
 
 def test_rows_that_are_refused_at_the_end_of_a_turn_say_why(ledger):
-    row = sealed("decisions", decision_row(decided(0)))
+    row = seal("decisions", decision_row(decided(0), ledger.dtype))
 
     def turn():
         with ledger.turn():
@@ -289,12 +289,12 @@ def test_what_the_driver_has_prepared_is_of_one_connection(ledger, place):
         for _ in range(7):
             ledger.set("x", number)
             ledger.add_decisions([decided(ledger.decisions)])
-        renewals = ledger._database.renewals
+        renewals = ledger._database.counts.renewals
         with pytest.raises(Refused):
             refused(ledger)
         ledger.add_decisions([decided(ledger.decisions)])
         assert ledger.setting("x") == number
-        assert ledger._database.renewals == renewals  # a refusal costs no connection
+        assert ledger._database.counts.renewals == renewals  # a refusal costs no connection
         assert len(ledger.table()["id"]) == 8 * number + 1
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import SGDRegressor
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.replica import Replica
-from ensemble_sampling.inputs.scale import LAST, MOST, Scale, frozen
+from ensemble_sampling.inputs.scale import LARGEST_RATIO, LAST, Scale, frozen
 
 DIM, NOISE = 4, 0.3
 EXACT = es.ThompsonSampling(es.Exact(es.Linear(DIM, noise_std=NOISE)), draws=20)
@@ -212,7 +212,7 @@ def test_absurd_sizes_neither_overflow_nor_spoil_the_belief():
     state = bandit.state
     assert jax.tree.all(jax.tree.map(lambda a: np.isfinite(a).all(), state))
     assert np.isfinite(bandit.choose(rows[-1:]).probabilities).all()
-    assert float(state.scale.apply(jnp.asarray(rows[-1]))[1]) == pytest.approx(MOST)  # pyright: ignore
+    assert float(state.scale.apply(jnp.asarray(rows[-1]))[1]) == pytest.approx(LARGEST_RATIO)  # pyright: ignore
 
 
 def surprise(bandit, theta):

@@ -448,5 +448,5 @@ def test_many_can_begin_a_ledger_at_once(place):
     with closing(Ledger(place, shared=True)) as ledger:
         assert names == {f"{ledger.id}\n"}
         assert ledger.decisions == 3
-        assert schema.read_format(ledger._db) == schema.FORMAT
-        assert os.getpid() == ledger._pid
+        assert schema.read_format(ledger._database) == schema.FORMAT
+        assert os.getpid() == ledger._session.pid

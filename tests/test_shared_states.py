@@ -398,7 +398,7 @@ def test_the_first_decision_is_compiled_for_before_others_have_to_wait(opened, m
 
     def watched(replica, *about):
         if about[0]:
-            during.append(one._ledger._turn)
+            during.append(one._ledger._transactions.kind)
         return choose_many(replica, *about)
 
     monkeypatch.setattr(Replica, "choose_many", watched)

@@ -351,10 +351,10 @@ def test_a_full_disk_loses_nothing(tmp_path, how):
         with small_disk((tmp_path / "ledger.sqlite-wal").stat().st_size + 40_000):
             known, error = fill(bandit)
     else:
-        pages = bandit._ledger._db.execute("PRAGMA page_count").fetchone()[0]
-        bandit._ledger._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+        pages = bandit._ledger._database.execute("PRAGMA page_count").fetchone()[0]
+        bandit._ledger._database.execute(f"PRAGMA max_page_count = {pages + 2}")
         known, error = fill(bandit)
-        bandit._ledger._db.execute("PRAGMA max_page_count = 1000000")
+        bandit._ledger._database.execute("PRAGMA max_page_count = 1000000")
     assert "nothing was recorded" in str(error)
     state, log = bandit.state, bandit.log()
     bandit._replica.version = None

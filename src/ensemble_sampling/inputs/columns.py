@@ -73,7 +73,7 @@ def frame_names(frame: Any) -> list[Any] | None:
     return list(frame.index) if hasattr(frame, "index") else None
 
 
-def told_apart(names: Sequence[Any] | None) -> bool:
+def are_names(names: Sequence[Any] | None) -> bool:
     """Whether names say more than 0, 1, ..., which a frame has that was given no index."""
     return names is not None and list(names) != list(range(len(names)))
 
@@ -81,7 +81,7 @@ def told_apart(names: Sequence[Any] | None) -> bool:
 def _labels(columns: Any) -> tuple[str, ...] | None:
     """Names of columns; None for 0, 1, ..., which is what a frame calls those without names."""
     given = list(columns)
-    if not told_apart(given):
+    if not are_names(given):
         return None
     names = tuple(map(str, given))
     if len(set(names)) < len(names):
@@ -103,7 +103,7 @@ def one(context: Any) -> Any:
             raise ValueError("the index of the context must name everything in it once")
     else:
         return context
-    return row if told_apart(list(row)) else list(row.values())
+    return row if are_names(list(row)) else list(row.values())
 
 
 def dense(
@@ -190,28 +190,28 @@ def needs_hasher(features: Any, context: Any) -> bool:
         rows = list(features.values()) if isinstance(features, Mapping) else features
     try:
         around = [] if context is None else [context]
-        return _worded([] if rows is None else rows) or _worded(around)
+        return _need_hasher([] if rows is None else rows) or _need_hasher(around)
     except RecursionError as error:
         raise ValueError("a description contains itself, or is nested too deeply") from error
 
 
-def _worded(rows: Any) -> bool:
+def _need_hasher(rows: Any) -> bool:
     """Whether rows are more than rows of numbers."""
     if not isinstance(rows, list | tuple):
         kind = getattr(getattr(rows, "dtype", None), "kind", "")
-        return isinstance(rows, str) or kind in ("U", "S", "M", "m") or _spoken(rows)
+        return isinstance(rows, str) or kind in ("U", "S", "M", "m") or _has_words(rows)
     given = [one(row) for row in rows]
     if any(isinstance(row, Mapping) for row in given):
         return not _all_numbers(given)
-    return any(_spoken(row) for row in given)
+    return any(_has_words(row) for row in given)
 
 
-def _spoken(value: Any) -> bool:
+def _has_words(value: Any) -> bool:
     """Whether something in it is text, a time or a dictionary."""
     if isinstance(value, np.ndarray):
         value = value.tolist() if value.dtype.kind in "OUS" else value.flat[:1].tolist()
     if isinstance(value, list | tuple):
-        return any(_spoken(item) for item in value)
+        return any(_has_words(item) for item in value)
     return isinstance(value, str | Mapping | date | timedelta)
 
 

@@ -21,7 +21,7 @@ BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
 TEXT = {str}
 FLAT = {str, int, float, bool, type(None)}  # by exact type: of others marshal keeps bare bytes
 SIGNS = np.array([1.0, -1.0])
-SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+SINGLE, DOUBLE = FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def precision() -> np.dtype:
@@ -74,70 +74,74 @@ class Hasher:
         """Features (K, width) of actions in a context; `names` are theirs, if they have any."""
         if isinstance(actions, str | bytes | Mapping) or not isinstance(actions, Sequence):
             raise TypeError(f"actions must be a list of descriptions, got {actions!r}")
-        around = self._said(context, "context")
-        each = [self._said(action, "action") for action in actions]
-        if self.mixed:
-            return self._mixed(around, each, names if self.names else None)
-        zones = (self.width, self.numbers)
+        around = self._terms_of(context, "context")
+        each = [self._terms_of(action, "action") for action in actions]
         # Terms of the actions by themselves, then paired with each of the context's.
-        pairs = zip(*around[:3], strict=True) if self.interactions else ()
-        blocks = [(None, 1.0, False), *pairs]
-        columns: list[int] = []
-        signs: list[float] = []
-        for name, _, numeric in blocks:
-            for own, _, kinds, _ in each:
-                places = _places(name, numeric, own, kinds, zones)
-                columns += places[0]
-                signs += places[1]
-        rows = np.repeat(np.arange(len(each)), [len(terms.names) for terms in each])
-        values = [value for terms in each for value in terms.values]
-        weights = np.outer([value for _, value, _ in blocks], values).ravel() * signs
-        at = np.tile(rows * self.width, len(blocks)) + np.array(columns, int)
-        table = np.bincount(at, weights, len(each) * self.width).astype(float)  # of nothing: int
-        table = table.reshape(len(each), self.width)
+        blocks = [ALONE, around] if self.interactions else [ALONE]
+        other = np.concatenate([terms.array for terms in blocks], axis=1)[:, :, None]
+        own = np.concatenate([NOTHING, *(terms.array for terms in each)], axis=1)
+        if self.mixed:
+            columns, signs = self._columns(other[0], own[0], (other[2] + own[2]) > 0)
+        else:
+            columns, signs = self._columns_by_text(blocks, each)
+        lengths = np.array([len(terms.names) for terms in each], int)
+        rows = np.repeat(np.arange(0, len(each) * self.width, self.width), lengths)
+        at, weights = rows + columns, other[1] * own[1] * signs
+        table = np.bincount(at.ravel(), weights.ravel(), len(each) * self.width)
+        table = table.astype(float, copy=False).reshape(len(each), self.width)  # of nothing: int
         if self.names and names is not None:
-            own = [_place(f"name={name}", False, zones) for name in names]
-            table[np.arange(len(own)), [c for c, _ in own]] += [sign for _, sign in own]
-        # The context is said of all actions alike.
-        for name, value, numeric in [("context", 1.0, False), *zip(*around[:3], strict=True)]:
-            column, sign = _place(name, numeric, zones)
-            table[:, column] += sign * value
+            at, signs = self._name_columns(tuple(names))
+            table.reshape(-1)[at] += signs
+        self._add_context(table, around)
         return table
 
-    def _mixed(
-        self, around: "Terms", each: list["Terms"], names: Sequence[Any] | None
-    ) -> np.ndarray:
-        """The same with mixed pairs; a term by itself is paired with nothing, whose hash is 0."""
-        parts = [terms.array for terms in each] or [NOTHING]
-        own = np.concatenate(parts, axis=1)
-        blocks = [NOTHING, around.array] if self.interactions else [NOTHING]
-        other = np.concatenate(blocks, axis=1)[:, :, None]
-        columns, signs = self._columns(_hashes(other), _hashes(own), (other[2] + own[2]) > 0)
-        rows = np.repeat(np.arange(0, len(parts) * self.width, self.width), [*map(_length, parts)])
-        at, weights = rows + columns, other[1] * own[1] * signs
-        table = np.bincount(at.ravel(), weights.ravel(), len(parts) * self.width)
-        table = table.astype(float, copy=False)  # of nothing: int
-        table = table.reshape(len(parts), self.width)[: len(each)]
-        if names is not None:
-            at, signs = self._called(tuple(names))
-            table.reshape(-1)[at] += signs
-        said = np.concatenate([around.array, _context()], axis=1)  # of all actions alike
-        columns, signs = self._columns(np.uint32(0), _hashes(said), said[2] > 0)
-        table += np.bincount(columns, said[1] * signs, self.width)
-        return table
+    def _add_context(self, table: np.ndarray, around: "Terms") -> None:
+        """What is said of all actions alike."""
+        if self.mixed:
+            said = np.concatenate([around.array, _context()], axis=1)
+            columns, signs = self._columns(np.zeros(1), said[0], said[2] > 0)
+            table += np.bincount(columns, said[1] * signs, self.width)
+            return
+        for name, value, numeric in [("context", 1.0, False), *zip(*around[:3], strict=True)]:
+            column, sign = _place(name, numeric, (self.width, self.numbers))
+            table[:, column] += sign * value
 
     @lru_cache(maxsize=64)  # noqa: B019
-    def _called(self, names: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
+    def _name_columns(self, names: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Where in a table, and by what sign, it is said what actions are called."""
-        hashes = np.array([_hash(f"name={name}") for name in names], np.uint32)
-        columns, signs = self._columns(np.uint32(0), hashes, np.zeros(len(names), bool))
+        words = [f"name={name}" for name in names]
+        if self.mixed:
+            hashes = np.array([_hash(word) for word in words])
+            columns, signs = self._columns(np.zeros(1), hashes, np.zeros(len(words), bool))
+        else:
+            places = [_place(word, False, (self.width, self.numbers)) for word in words]
+            columns, signs = np.array(places).reshape(-1, 2).T
+            columns = columns.astype(int)
         return np.arange(0, len(names) * self.width, self.width) + columns, signs
 
-    def _columns(
-        self, one: Any, other: np.ndarray, numeric: np.ndarray
+    def _columns_by_text(
+        self, blocks: list["Terms"], each: list["Terms"]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Column and sign of pairs of terms by their hashes, in the zone of their kind."""
-        h = one * np.uint32(0x9E3779B1) + other  # the rest is murmur3's own finish
+        """As `_columns`, by the hash of both terms of a pair as one text."""
+        columns: list[int] = []
+        signs: list[float] = []
+        pairs = [pair for terms in blocks for pair in zip(terms.names, terms.numeric, strict=True)]
+        for name, numeric in pairs:
+            for terms in each:
+                about = (terms.names, terms.numeric, (self.width, self.numbers))
+                places = _places(name, numeric, *about)
+                columns += places[0]
+                signs += places[1]
+        shape = (len(pairs), len(columns) // len(pairs))
+        return np.array(columns, int).reshape(shape), np.array(signs).reshape(shape)
+
+    def _columns(
+        self, one: np.ndarray, other: np.ndarray, numeric: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Column and sign of pairs of terms by a mixture of their hashes, in the zone of their
+        kind; a term by itself is paired with nothing, whose hash is 0."""
+        h = one.astype(np.uint32) * np.uint32(0x9E3779B1) + other.astype(np.uint32)
+        # The rest is murmur3's own finish.
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             h = (h ^ (h >> np.uint32(shift))) * np.uint32(factor)
         h ^= h >> np.uint32(16)
@@ -148,18 +152,18 @@ class Hasher:
             columns = np.where(numeric, words + h % np.uint32(self.numbers), columns)
         return columns, signs
 
-    def _said(self, described: Any, where: str) -> "Terms":
+    def _terms_of(self, described: Any, where: str) -> "Terms":
         """The terms of a description; many are described again and again, and looked up."""
         named = type(described) is dict and TEXT.issuperset(map(type, described))
         if named and FLAT.issuperset(map(type, described.values())):
-            return _known_terms(where, marshal.dumps(described, 2))
+            return _cached_terms(where, marshal.dumps(described, 2))
         if isinstance(described, np.ndarray) and described.ndim == 0:
             described = described[()]
         if self.numbers and isinstance(described, list | tuple | np.ndarray):
             plain = [*described]
             if all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
                 described = {f"{i}": value for i, value in enumerate(plain)}
-        return _collected(described, where)
+        return _sorted_terms(described, where)
 
 
 def recordable(hasher: Any) -> Any:
@@ -181,17 +185,18 @@ class Terms(NamedTuple):
     array: np.ndarray  # the same as three rows of numbers, with hashes for names
 
 
-NOTHING = np.array([[0.0], [1.0], [0.0]])
+NOTHING = np.zeros((3, 0))
+ALONE = Terms(("",), (1.0,), (False,), np.array([[0.0], [1.0], [0.0]]))
 LATER = ("numbers", "names", "mixed")  # what a hasher could not always say
 
 
 @lru_cache(maxsize=2**14)
-def _known_terms(where: str, described: bytes) -> Terms:
+def _cached_terms(where: str, described: bytes) -> Terms:
     """By bytes that tell 1, 1.0 and True apart."""
-    return _collected(marshal.loads(described), where)
+    return _sorted_terms(marshal.loads(described), where)
 
 
-def _collected(described: Any, where: str) -> Terms:
+def _sorted_terms(described: Any, where: str) -> Terms:
     """In the order of their names, so that sums do not depend, in rounding, on that of columns."""
     try:
         found = sorted(_terms(described, where))
@@ -202,14 +207,6 @@ def _collected(described: Any, where: str) -> Terms:
     return Terms(names, values, numeric, np.array([hashes, values, numeric], float))
 
 
-def _hashes(rows: np.ndarray) -> np.ndarray:
-    return rows[0].astype(np.uint32)
-
-
-def _length(rows: np.ndarray) -> int:
-    return rows.shape[1]
-
-
 @lru_cache(maxsize=1)
 def _context() -> np.ndarray:
     """That there is one."""
@@ -218,14 +215,14 @@ def _context() -> np.ndarray:
 
 @lru_cache(maxsize=2**16)
 def _places(
-    around: str | None,
+    around: str,
     around_numeric: bool,
     names: tuple[str, ...],
     numeric: tuple[bool, ...],
     zones: tuple[int, int],
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Columns and signs of an action's terms, alone or paired with a term of the context."""
-    prefix = "" if around is None else f"{around}*"
+    prefix = f"{around}*" if around else ""
     kinds = zip(names, numeric, strict=True)
     found = [_place(f"{prefix}{name}", kind or around_numeric, zones) for name, kind in kinds]
     return tuple(column for column, _ in found), tuple(sign for _, sign in found)
@@ -236,16 +233,16 @@ def _place(term: str, numeric: bool, zones: tuple[int, int]) -> tuple[int, float
     """(column, sign) of a term, those of scikit-learn's `FeatureHasher`, in its zone of columns."""
     width, numbers = zones
     first, size = (width - numbers, numbers) if numeric and numbers else (0, width - numbers)
-    hashed = _murmured(term)
+    hashed = _murmur3(term)
     return first + abs(hashed) % size, 1.0 if hashed >= 0 else -1.0
 
 
 @lru_cache(maxsize=2**14)
 def _hash(term: str) -> int:
-    return _murmured(term, positive=True)
+    return _murmur3(term, positive=True)
 
 
-def _murmured(term: str, positive: bool = False) -> int:
+def _murmur3(term: str, positive: bool = False) -> int:
     if not checks.encodable(term):
         raise ValueError(f"a description must be text that UTF-8 can encode, got {term!r}")
     return _murmur()(term, seed=0, positive=positive)
@@ -337,8 +334,10 @@ def numbers(
     columns: Sequence[str] | None = None,
 ) -> np.ndarray:
     """A table (K, d) of finite numbers in JAX's precision; some are missing (NaN) where `gaps`."""
-    table = given
-    if type(given) is not np.ndarray or given.dtype != precision():
+    if type(given) is np.ndarray and given.dtype in FLOATS:
+        with np.errstate(over="ignore"):  # too large a number is reported below
+            table = given.astype(precision(), copy=False)
+    else:
         table = _converted(what, given, gaps)
     if table.ndim != 2:
         raise ValueError(f"{what} must have shape (K, d), one row per action, got {table.shape}")
@@ -377,7 +376,7 @@ def _converted(what: str, given: Any, gaps: bool) -> np.ndarray:
             "text and dictionaries need Bandit(..., hasher=es.Hasher())"
         )
     try:
-        with np.errstate(over="ignore"):  # too large a number is reported by the caller
+        with np.errstate(over="ignore"):
             return table.astype(precision())
     except OverflowError as error:  # a whole number that no float can be
         raise ValueError(f"{what} must be finite and below {LARGEST:g} ({error})") from error

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import checks
-from .columns import Columns, Labels, dense, frame_names, is_frame, one, records, told_apart
-from .hashing import LARGEST, TEXT, Hasher, numbers, precision, unmasked
+from .columns import Columns, Labels, are_names, dense, frame_names, is_frame, one, records
+from .hashing import FLOATS, LARGEST, TEXT, Hasher, numbers, precision, unmasked
 
 LONGEST = 1000  # bits of a number that is a name: Python writes and reads no number without end
 SMALL = LARGEST**2 / 2  # a sum of squares below this has no number that is too large
@@ -59,8 +59,10 @@ class Offers:
 
     def read(self, features: Any, around: Any, available: Any, width: int | None) -> Offer:
         """The offer in a context, in rows of `width` numbers, if that is known yet."""
-        if around is None and available is None and self._is_plain(features, width):
-            return Offer(features, None, everything(len(features)))
+        if around is None and available is None and type(features) is np.ndarray:
+            table = self._plain(features, width)
+            if table is not None:
+                return Offer(table, None, everything(len(table)))
         columns = self.columns
         if features is not None:
             table, names, columns = self._described(features, around)
@@ -81,15 +83,16 @@ class Offers:
         self.columns = fixed
         return offer
 
-    def _is_plain(self, features: Any, width: int | None) -> bool:
-        """Whether it is an array in which there is nothing to be read: the common case, many times
-        faster."""
-        if type(features) is not np.ndarray or self.arms is not None or self.hasher is not None:
-            return False
-        shape = features.shape
-        if len(shape) != 2 or shape[1] != width or not shape[0] or self.columns != (0, width):
-            return False
-        return features.dtype == precision() and bool(np.vdot(features, features) < SMALL)
+    def _plain(self, features: np.ndarray, width: int | None) -> np.ndarray | None:
+        """The normal case, many times faster: an array of finite numbers, each row an action. None
+        where there is more to it, or something wrong with it."""
+        if self.arms is not None or self.hasher is not None or features.dtype not in FLOATS:
+            return None
+        if features.ndim != 2 or len(features) == 0 or self.columns != (0, features.shape[1]):
+            return None
+        if features.shape[1] != width or not np.vdot(features, features) < SMALL:
+            return None
+        return features.astype(precision(), copy=False)
 
     def _described(
         self, features: Any, context: Any
@@ -253,7 +256,7 @@ def read(
     rows, names = parted(given)
     if hasher is None:
         return dense("features", rows, names, missing)[0], names
-    called = names if told_apart(names) else None
+    called = names if are_names(names) else None
     if is_frame(rows):
         rows = records(rows)
     if isinstance(rows, str) or not isinstance(rows, Sequence):

@@ -11,7 +11,7 @@ from ..config import as_array
 from .hashing import LARGEST
 
 LAST = 1024  # outcomes after which the scale stays as it is
-MOST = LARGEST / 10  # times its usual size is all that a value can count
+LARGEST_RATIO = LARGEST / 10  # times its usual size is all that a value can count
 FAR = 5.0  # standard deviations from its mean are all that a centred value can count
 FEWEST = 8  # outcomes by which to tell what is usual
 RARE = 256  # of so many outcomes one may be a stray, and there must be so many to disown it
@@ -146,11 +146,11 @@ class Scale(NamedTuple):
     def apply(self, features: Array) -> Array:
         """Features (..., d) in units of their usual size; one never seen is left as it is.
 
-        Beyond `MOST` times its usual size a value counts as that, lest its square overflow; a
-        centred one beyond `FAR`, lest one stray value outweigh all others.
+        Beyond `LARGEST_RATIO` times its usual size a value counts as that, lest its square
+        overflow; a centred one beyond `FAR`, lest one stray value outweigh all others.
         """
         size = jnp.where(self.size != 0, self.size, 1.0)
         if self.mean is None:
-            return jnp.clip(features / size, -MOST, MOST)
+            return jnp.clip(features / size, -LARGEST_RATIO, LARGEST_RATIO)
         away = jnp.clip((features - self.mean) / size, -FAR, FAR)
         return jnp.where((self.size != 0) & ~jnp.isnan(away), away, 0.0)

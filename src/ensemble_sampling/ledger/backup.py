@@ -9,6 +9,7 @@ from typing import Any
 from ..files import sync_folder
 from . import schema
 from .locks import FolderLock
+from .rows import seal
 
 NAME = "ledger.sqlite"
 OPTIONS: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
@@ -107,7 +108,7 @@ def _copy(fill: Callable[[sqlite3.Connection], Any], target: Path) -> None:
         db.execute("PRAGMA synchronous = FULL")
         if schema.read_format(db) != schema.FORMAT:
             schema.upgrade(db, "")
-        db.execute(schema.SET, schema.sealed("about", ("file", "")))  # no original: a copy
+        db.execute(schema.SET, seal("about", ("file", "")))  # no original: a copy
         schema.record_counts(db)
     finally:
         db.close()

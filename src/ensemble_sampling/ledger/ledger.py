@@ -5,40 +5,65 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import schema
 from .columns import columns, entry
-from .offers import OFFERS, Offered, Writer
-from .pending import Waiting
-from .reading import History
+from .offers import OFFERS, Writer
+from .opening import REVISIONS, open_tables
+from .reading import RECENT, History, Pending, Recent
 from .rows import (
+    PAGE,
     Decided,
     Event,
     Observed,
     Opinion,
     Revised,
+    consecutive,
     decision_row,
     event_row,
     outcome_row,
+    read_pages,
     revision_row,
-    rounded,
+    seal,
+    unseal,
 )
-from .schema import numbered, opened, paged, sealed
-from .settings import Kept
-from .transactions import REVISIONS, Rows
+from .schema import INSERT
+from .settings import Blobs, Settings
+from .sqlite import Database, Place, database
+from .transactions import Process, Transactions, explained
 
-TOGETHER = 128  # decisions and outcomes in memory that are made into rows at once
-SPARE = 2**23  # bytes of memory kept for those of the next
-RECENT = 1000  # decisions kept in memory too, for outcomes that come soon
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
+NO_TURN = nullcontext()
+Rows = dict[str, list[Any]]  # by table
 
 
-class Ledger(Kept):
+class Session:
+    """The process that opened a database, whose forks must not use it."""
+
+    def __init__(self, database: Database):
+        self._database, self.pid = database, os.getpid()
+
+    def check(self, writes: bool = False) -> None:
+        """That it can be written to: cheap, for the start of every call. One that `writes` looks
+        where to when it has, and before that only if something went wrong the last time."""
+        if Process.id != self.pid:
+            raise RuntimeError(
+                f"this bandit was opened by the process {self.pid}, of which this one is a fork; "
+                "one process writes to a ledger: open bandits in the child, each in its own "
+                "folder, or send what is to be decided to the parent"
+            )
+        if self._database.closed:
+            raise ValueError("this bandit was closed: open it again")
+        if not writes or self._database.counts.held is None:
+            self._database.check("nothing was done")
+
+
+class Ledger:
     """Decisions and outcomes in order.
 
     place: a folder; the URL of a PostgreSQL database with the bandit's name behind a #; or None,
@@ -49,145 +74,160 @@ class Ledger(Kept):
     durable: whether what is written must outlive a loss of power, in SQLite.
 
     Every `add_...` is all or nothing, and on disk when it returns; within a `turn`, when that ends.
+
+    dtype: the precision in which it keeps features and probabilities.
     """
 
-    def _forget(self) -> None:
-        self._recent: dict[int, Decided] = {}  # without outcome, and what a reading would give
-        self._spare: list[np.ndarray] = []
-        self._recent_outcomes = 0  # up to which of them that is so
-        self._writer: Writer | None = None  # of offers; None: not known what was written last
-        self._pending = Waiting()
+    dtype: np.dtype
+
+    def __init__(
+        self, place: Place, write: bool = True, *, shared: bool = False, durable: bool = True
+    ):
+        if shared and not write:
+            raise ValueError("a ledger that is only read is not shared: it stays what it is")
+        self.place, self.closed, self._shared = place, False, shared
+        self._database = db = database(place, write, shared, durable)
+        self._counts, self._session = db.counts, Session(db)
+        try:
+            with explained(db, "cannot open the ledger"):
+                db.open()
+                with db.opening():
+                    self.dtype = open_tables(db, write)
+                self._recent, self._pending = Recent(), Pending()
+                self._offers = Writer(self.dtype)
+                caches = (self._recent, self._pending, self._offers)
+                self._transactions = Transactions(db, write, shared, self._session.check, caches)
+                self._transactions.settle()
+        except BaseException:
+            self.close()
+            raise
+        # What a part does alone is asked of it without a detour.
+        settings, blobs = Settings(db, self._transactions), Blobs(db)
+        self.check, self.turn = self._session.check, self._transactions.turn
+        self.setting, self.set, self.keep = settings.get, settings.set, settings.keep_offers
+        self.lease, self.holder, self.release = settings.lease, settings.holder, settings.release
+        self.store, self.stored, self.discard = blobs.store, blobs.read, blobs.discard
+        self.stored_version, self.where = blobs.version, db.where
+
+    def close(self) -> None:
+        """Let others write; what was recorded is safe without. Called again, it does what an
+        interrupt kept it from."""
+        try:
+            self._close()
+        except BaseException:  # by an interrupt; whoever opens it next is not to be kept out
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self.closed = self._database.closed = True
+        if os.getpid() == self._session.pid:  # in a fork all this is the parent's, and left to it
+            self._database.close()
 
     @property
     def decisions(self) -> int:
         """How many there are."""
-        return self._count("decisions")
+        return (self._counts.held or self._transactions.counts())["decisions"]
 
     @property
     def outcomes(self) -> int:
         """How many there are."""
-        return self._count("outcomes")
+        return (self._counts.held or self._transactions.counts())["outcomes"]
 
     @property
     def revisions(self) -> int:
         """How often an outcome was corrected or added to."""
-        return self._count("revisions")
+        return self.known[1]
 
     @property
     def known(self) -> tuple[int, int]:
         """How many outcomes and revisions there are."""
-        return self._count("outcomes"), self._held["revisions"]
+        held = self._counts.held or self._transactions.counts()
+        return held["outcomes"], held["revisions"]
 
     @property
     def configured(self) -> tuple[int, int]:
         """What changes when the configuration does, or the shadows beside it."""
-        return self._count("agents"), self._held["shadows"]
-
-    @property
-    def id(self) -> str:
-        """What decisions go by from now on."""
-        return self._names[-1].id
-
-    def decision_id(self, number: int) -> str:
-        """The id of a decision; those from before a copy was made keep the original's."""
-        name = self._names[-1]
-        if number < name.decisions:
-            name = next(name for name in reversed(self._names) if number >= name.decisions)
-        return f"{name.id}-{number}"
-
-    def number(self, id: Any) -> int:
-        """The number of the decision with this id."""
-        if not isinstance(id, str):
-            raise TypeError(f"a decision's id is text, got {id!r}")
-        digits = id[13:]
-        number = int(digits) if digits.isdecimal() and len(digits) < 19 else self.decisions
-        if number < self.decisions and self.decision_id(number) == id:
-            return number  # the common case, several times faster: an id we would give ourselves
-        match = ID.fullmatch(id)
-        if match is None:
-            raise ValueError(f"{id!r} is not the id of a decision")
-        ledger = match[1]
-        if ledger not in [name.id for name in self._names]:
-            raise ValueError(f"decision {id!r} belongs to the ledger {ledger}, this is {self.id}")
-        raise ValueError(f"there is no decision {id} in this ledger")
-
-    def outcomes_as(self, id: str) -> int | None:
-        """How many outcomes there were when it last went by `id`; None if it never did."""
-        ends = [*(name.outcomes for name in self._names[1:]), self.outcomes]
-        known = {name.id: end for name, end in zip(self._names, ends, strict=True)}
-        return known.get(id)
-
-    def revisions_as(self, id: str) -> int | None:
-        """How many revisions there were when it last went by `id`; None if that was not recorded,
-        as it was not by earlier versions. Their times cannot tell: a clock may be put back."""
-        after = [name for name, before in pairwise(reversed(self._names)) if before.id == id]
-        if not after or not self.revisions:
-            return self.revisions
-        return self.setting(f"{REVISIONS} {after[0].id}")
-
-    @property
-    def description(self) -> Any:
-        """The configuration that chooses and learns now; None in a new ledger."""
-        with self._reading():
-            row = self._db.execute("SELECT * FROM agents ORDER BY number DESC LIMIT 1").fetchone()
-            return None if row is None else json.loads(opened("agents", row)[3])
-
-    def describe(self, description: Any, promoted: str | None = None) -> None:
-        """From the next decision on, this is the configuration; that of a former shadow, if any."""
-        with self._writing():
-            first, number, now = self.decisions, self._count("agents"), time.time()
-            ended = [(self._count("shadows"), promoted, first, now, None)] if promoted else []
-            agents = [(number, first, now, json.dumps(description))]
-            self._insert({"agents": agents, "shadows": ended})
-            self._unsure = False
-
-    def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
-        """(number, name, first decision, description or None) of every shadow, in order."""
-        for number, name, first, _, text in self._all("shadows"):
-            yield number, name, first, None if text is None else json.loads(text)
+        held = self._counts.held or self._transactions.counts()
+        return held["agents"], held["shadows"]
 
     @property
     def next_shadow(self) -> int:
         """The number that the next shadow has."""
-        return self._count("shadows")
-
-    def add_shadow(self, name: str, description: Any) -> None:
-        """From the next decision on there is a shadow of this name, or none for None."""
-        text = None if description is None else json.dumps(description)
-        with self._writing():
-            row = (self._count("shadows"), name, self.decisions, time.time(), text)
-            self._insert({"shadows": [row]})
-            self._unsure = False
-
-    def opinions(self, shadow: int) -> Iterator[Opinion]:
-        """What a shadow would have done."""
-        for row in self._all("opinions"):
-            if row[2] == shadow:
-                yield Opinion(*row[1:])
-
-    def _all(self, table: str) -> Iterator[Sequence[Any]]:
-        """The rows of a table whose numbers begin at 0."""
-        with self._reading():
-            query = f"SELECT * FROM {table} WHERE number > ? ORDER BY number"
-            rows = (opened(table, row) for row in paged(self._db, query, -1))
-            yield from numbered(table, rows, 0, self._count(table))
-
-    def keep(self, offers: str) -> None:
-        """From now on, what is to be kept of an offer: all of it, or only what was chosen."""
-        if offers != self.keeps:
-            self._set("offers", offers)
-            self.keeps = offers
+        return self.configured[1]
 
     @property
-    def dtype(self) -> np.dtype:
-        """In what precision it keeps features and probabilities."""
-        return self._dtype
+    def keeps(self) -> str:
+        """What is kept of an offer: "all" of it, or only what was "chosen"."""
+        return self._transactions.keeps
 
     @property
     def width(self) -> int | None:
         """The number of features of a decision; None before the first."""
         first = self.decision(0)
         return None if first is None else len(first.features)
+
+    @property
+    def id(self) -> str:
+        """What decisions go by from now on."""
+        return self._transactions.names[-1].id
+
+    def decision_id(self, number: int) -> str:
+        """The id of a decision; those from before a copy was made keep the original's."""
+        names = self._transactions.names
+        name = names[-1]
+        if number < name.decisions:
+            name = next(name for name in reversed(names) if number >= name.decisions)
+        return f"{name.id}-{number}"
+
+    def number(self, id: Any) -> int:
+        """The number of the decision with this id."""
+        if not isinstance(id, str):
+            raise TypeError(f"a decision's id is text, got {id!r}")
+        match = ID.fullmatch(id)
+        if match is None:
+            raise ValueError(f"{id!r} is not the id of a decision")
+        ledger, number = match[1], int(match[2])
+        held = self._counts.held or self._transactions.counts()
+        if number < held["decisions"] and self.decision_id(number) == id:
+            return number
+        if ledger not in [name.id for name in self._transactions.names]:
+            raise ValueError(f"decision {id!r} belongs to the ledger {ledger}, this is {self.id}")
+        raise ValueError(f"there is no decision {id} in this ledger")
+
+    def outcomes_as(self, id: str) -> int | None:
+        """How many outcomes there were when it last went by `id`; None if it never did."""
+        names = self._transactions.names
+        ends = [*(name.outcomes for name in names[1:]), self.outcomes]
+        return {name.id: end for name, end in zip(names, ends, strict=True)}.get(id)
+
+    def revisions_as(self, id: str) -> int | None:
+        """How many revisions there were when it last went by `id`; None if that was not recorded,
+        as it was not by earlier versions. Their times cannot tell: a clock may be put back."""
+        names = reversed(self._transactions.names)
+        after = [name for name, before in pairwise(names) if before.id == id]
+        if not after or not self.revisions:
+            return self.revisions
+        return self.setting(f"{REVISIONS} {after[0].id}")
+
+    def _insert(self, held: dict[str, int], rows: Rows) -> None:
+        """All of the rows or none, where the tables have so many as are `held`."""
+        counts, db = self._counts, self._database
+        counts.held, renewals = None, counts.renewals  # unknown until all is done
+        statements = [
+            (INSERT[table], [seal(table, row) for row in new]) for table, new in rows.items() if new
+        ]
+        if self._transactions.kind is not None:
+            self._transactions.insert(statements)
+        else:
+            try:
+                db.write(statements)
+            except db.errors as error:
+                raise self._transactions.write_error(error, held) from error
+            db.check("nothing of this call is acknowledged")
+        for table, new in rows.items():
+            held[table] += len(new)
+        if counts.renewals == renewals:
+            counts.held = held
 
     def add_decisions(
         self,
@@ -197,293 +237,227 @@ class Ledger(Kept):
         events: Sequence[Event] = (),
     ) -> None:
         """Record decisions, numbered on from those there are, what shadows said of them, what
-        came of them where that is known already, and by what ids their callers know them."""
+        came of them where that is known already, and by what ids their callers know them.
+
+        Either all of the decisions were made elsewhere (`foreign`), or none.
+        """
         if not rows:
             return
-        if self._can_wait and not (opinions or outcomes or events or rows[0].foreign):
-            self._await_decisions(rows)
-            return
-        with self._writing():
-            self._add_decisions(rows, opinions, outcomes, events)
+        alone = self._counts.held is not None and self._transactions.kind is None
+        with NO_TURN if alone else self._transactions.writing():
+            held, now = self._counts.held or self._transactions.counts(), time.time()
+            if rows[0].number != held["decisions"]:
+                raise ValueError(f"decision {held['decisions']} is next, got {rows[0].number}")
+            if self._offers.count != held["offers"]:
+                self._follow_offers()
+            self._counts.held = None  # unknown until all is done: offers are remembered at once
+            made = [self._offers.row(row.number, row.offer) for row in rows if not row.foreign]
+            new: Rows = {
+                "decisions": [decision_row(row, self.dtype) for row in rows],
+                "offers": [row for row in made if row is not None],
+                "opinions": [(n, *said) for n, said in enumerate(opinions, held["opinions"])],
+                "outcomes": [
+                    outcome_row(n, now, row) for n, row in enumerate(outcomes, held["outcomes"] + 1)
+                ],
+                "events": [event_row(n, row) for n, row in enumerate(events, held["events"])],
+            }
+            if rows[0].foreign:
+                new["imports"] = [(held["imports"], rows[0].number, len(rows), now)]
+            self._insert(held, new)
+            recent = self._recent.rows
+            for row in rows if not outcomes else ():
+                if row.features.dtype == row.probabilities.dtype == self.dtype:  # not rounded
+                    recent[row.number] = row if row.offer is None else Decided(*row[:-1])
+            while len(recent) > RECENT:
+                del recent[next(iter(recent))]
 
-    def _add_decisions(
-        self,
-        rows: list[Decided],
-        opinions: Sequence[Opinion],
-        outcomes: Sequence[Observed],
-        events: Sequence[Event],
-    ) -> None:
-        if rows[0].number != self.decisions:
-            raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
-        rows = [rounded(row, self._dtype) for row in rows]
-        self._insert(self._made(rows, opinions, outcomes, events))
-        for row in rows if not outcomes else ():
-            self._recent[row.number] = row if row.offer is None else Decided(*row[:-1])
-        self._unsure = False
-        self._forget_old()
-
-    def _forget_old(self) -> None:
-        while len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
-
-    @property
-    def _can_wait(self) -> bool:
-        """Whether it is only in memory, where rows need not be made before something is read."""
-        return self.place is None and self._turn is None and not self._shared
-
-    def _await_decisions(self, rows: list[Decided]) -> None:
-        """As `_add_decisions`, but rows are made later; offers may be the caller's, and change."""
-        if rows[0].number != self.decisions:
-            raise ValueError(f"decision {self.decisions} is next, got {rows[0].number}")
-        waiting = []
-        for row in rows:
-            row, offer = rounded(row, self._dtype), row.offer
-            if offer is not None:
-                names, table, context, free = offer
-                offer = Offered(names, self._copied(table), context, _own(free))
-                row = Decided(*row[:6])  # what else there is comes with an outcome
-            waiting.append((row, offer))
-        self._unsure = True
-        self._waiting[1].append(waiting)
-        self._held["decisions"] += len(rows)
-        for row, _ in waiting:
-            self._recent[row.number] = row
-        self._unsure = False
-        self._forget_old()
-        if len(self._waiting[1]) >= TOGETHER:
-            self._condense()
-
-    def _copied(self, table: np.ndarray) -> np.ndarray:
-        """In memory of a table that is a row by now: to get some takes longer than to copy."""
-        spare = self._spare
-        if not spare or spare[-1].shape != table.shape or spare[-1].dtype != table.dtype:
-            return table.copy()
-        own = spare.pop()
-        own[...] = table
-        return own
-
-    def _condense(self) -> None:
-        done, later = self._waiting
-        if not later:
-            return
-        unsure, self._unsure = self._unsure, True
-        writer, self._writer = self._writer, None  # it remembers what is not there yet
-        decided = [row for entry in later if isinstance(entry, list) for row in entry]
-        offers: list[Any] = []
-        if decided:
-            if writer is None:
-                self._flush()
-                done = []
-                writer = self._read_on(self._database, len(decided[0][0].features), 8)
-            kept = [writer.row(row.number, offer) for row, offer in decided]
-            offers = [row for row in kept if row is not None]
-        outcomes = [
-            outcome_row(n, now, row)
-            for after, now, rows in (entry for entry in later if not isinstance(entry, list))
-            for n, row in enumerate(rows, start=after)
-        ]
-        made: Rows = {"decisions": [decision_row(row) for row, _ in decided]}
-        made |= {"outcomes": outcomes, "offers": offers}
-        new = {table: [sealed(table, row) for row in rows] for table, rows in made.items()}
-        self._waiting = ([*done, new], [])
-        self._held["offers"] += len(offers)
-        self._writer, self._unsure = writer, unsure
-        tables = [offer.table for _, offer in decided if offer is not None]
-        self._spare = tables[: SPARE // max(1, tables[0].nbytes)] if tables else []
-
-    def _made(
-        self,
-        rows: list[Decided],
-        opinions: Sequence[Opinion],
-        outcomes: Sequence[Observed],
-        events: Sequence[Event],
-    ) -> Rows:
-        """Rows of the tables; decisions are all from elsewhere, or none is."""
-        self._condense()
-        new: Rows = {"decisions": [decision_row(row) for row in rows]}
-        if rows[0].foreign:
-            new["imports"] = [(self._count("imports"), rows[0].number, len(rows), time.time())]
-        if opinions:
-            first = self._count("opinions")
-            new["opinions"] = [(n, *opinion) for n, opinion in enumerate(opinions, start=first)]
-        if outcomes:
-            now, after = time.time(), self.outcomes + 1
-            new["outcomes"] = [outcome_row(n, now, y) for n, y in enumerate(outcomes, start=after)]
-        if events:
-            first = self._count("events")
-            new["events"] = [event_row(n, event) for n, event in enumerate(events, start=first)]
-        writer, self._unsure = self._offers_writer(), True  # it remembers what is not there yet
-        kept = [writer.row(row.number, row.offer) for row in rows if not row.foreign]
-        new["offers"] = [row for row in kept if row is not None]
-        return new
-
-    def _offers_writer(self) -> Writer:
-        """One that knows all that was written, by whomever."""
-        if self._writer is None or self._writer.count != self._count("offers"):
-            with self._explained("cannot read the ledger"):
-                self._writer = self._read_on(self._db, self.width)
-        return self._writer
-
-    def _read_on(self, db: Any, width: int | None, most: int = OFFERS // 16) -> Writer:
-        """The writer after the last offers that are in the database."""
-        writer = Writer(self._dtype) if self._writer is None else self._writer
+    def _follow_offers(self) -> None:
+        """Let what makes rows of offers see the last that are there, by whomever."""
         last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
-        rows = db.execute(last, (writer.last, most)).fetchall()[::-1]
-        writer.see([opened("offers", row) for row in rows], width)
-        return writer
+        with self._transactions.reading() as db:
+            rows = db.execute(last, (self._offers.last, OFFERS // 16)).fetchall()[::-1]
+            self._offers.see([unseal("offers", row) for row in rows], self.width)
 
     def add_outcomes(self, rows: list[Observed], revised: Sequence[Revised] = ()) -> None:
         """Record outcomes in the order they are learned, and those that take another's place."""
         if not rows and not revised:
             return
-        if self._can_wait and not revised:
-            entry = (self.outcomes + 1, time.time(), rows)
-            self._unsure = True
-            self._waiting[1].append(entry)
-            self._held["outcomes"] += len(rows)
+        alone = self._counts.held is not None and self._transactions.kind is None
+        with NO_TURN if alone else self._transactions.writing():
+            held, now = self._counts.held or self._transactions.counts(), time.time()
+            revisions = self._revisions(revised, held["revisions"], now) if revised else []
             for row in rows:
-                self._recent.pop(row.decision, None)
-            self._unsure = False
-            return
-        with self._writing():
-            now, after = time.time(), self.outcomes + 1
-            made = [outcome_row(n, now, row) for n, row in enumerate(rows, start=after)]
-            self._insert({"outcomes": made, "revisions": self._revisions(revised, now)})
-            for row in rows:
-                self._recent.pop(row.decision, None)
-            if self._recent_outcomes == after - 1:
-                self._recent_outcomes = self._held["outcomes"]
-            self._unsure = False
+                self._recent.rows.pop(row.decision, None)
+            outcomes = [
+                outcome_row(n, now, row) for n, row in enumerate(rows, held["outcomes"] + 1)
+            ]
+            self._insert(held, {"outcomes": outcomes, "revisions": revisions})
 
-    def _revisions(self, rows: Sequence[Revised], now: float) -> list[tuple[Any, ...]]:
+    def _revisions(self, rows: Sequence[Revised], held: int, now: float) -> list[tuple[Any, ...]]:
         """Numbered by themselves, and by decision."""
         made, before = [], {row.decision: len(self.revised(row.decision)) for row in rows}
-        for number, row in enumerate(rows, start=self.revisions + 1):
+        for number, row in enumerate(rows, start=held + 1):
             before[row.decision] += 1
             made.append(revision_row(number, before[row.decision], now, row))
         return made
 
+    @property
+    def description(self) -> Any:
+        """The configuration that chooses and learns now; None in a new ledger."""
+        with self._transactions.reading() as db:
+            row = db.execute("SELECT * FROM agents ORDER BY number DESC LIMIT 1").fetchone()
+            return None if row is None else json.loads(unseal("agents", row)[3])
+
+    def describe(self, description: Any, promoted: str | None = None) -> None:
+        """From the next decision on, this is the configuration; that of a former shadow, if any."""
+        with self._transactions.writing():
+            held, now = self._transactions.counts(), time.time()
+            first = held["decisions"]
+            ended = [(held["shadows"], promoted, first, now, None)] if promoted else []
+            agents = [(held["agents"], first, now, json.dumps(description))]
+            self._insert(held, {"agents": agents, "shadows": ended})
+
+    def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
+        """(number, name, first decision, description or None) of every shadow, in order."""
+        for number, name, first, _, text in self._all("shadows"):
+            yield number, name, first, None if text is None else json.loads(text)
+
+    def add_shadow(self, name: str, description: Any) -> None:
+        """From the next decision on there is a shadow of this name, or none for None."""
+        text = None if description is None else json.dumps(description)
+        with self._transactions.writing():
+            held = self._transactions.counts()
+            row = (held["shadows"], name, held["decisions"], time.time(), text)
+            self._insert(held, {"shadows": [row]})
+
+    def opinions(self, shadow: int) -> Iterator[Opinion]:
+        """What a shadow would have done."""
+        for row in self._all("opinions"):
+            if row[2] == shadow:
+                yield Opinion(*row[1:])
+
+    def _all(self, table: str) -> Iterator[Sequence[Any]]:
+        """The rows of a table whose numbers begin at 0."""
+        with self._transactions.reading() as db:
+            query = f"SELECT * FROM {table} WHERE number > ? ORDER BY number"
+            rows = (unseal(table, row) for row in read_pages(db, query, -1))
+            yield from consecutive(table, rows, 0, self._transactions.counts()[table])
+
     def events(self, event: str) -> list[Event]:
         """The decisions of an event, in their order."""
-        with self._reading():
+        with self._transactions.reading() as db:
             query = "SELECT * FROM events WHERE event = ? ORDER BY number"
-            return [_event(row) for row in self._db.execute(query, (event,)).fetchall()]
+            return [_event(row) for row in db.execute(query, (event,)).fetchall()]
 
     def find_events(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Event]:
         """Those that there are of some pairs (event, slot)."""
         found: dict[tuple[str, str], Event] = {}
-        with self._reading():
-            wanted = list(dict.fromkeys(event for event, _ in keys))
-            for start in range(0, len(wanted) if self._count("events") else 0, schema.PAGE):
-                some = wanted[start : start + schema.PAGE]
+        with self._transactions.reading() as db:
+            there = self._transactions.counts()["events"]
+            wanted = list(dict.fromkeys(event for event, _ in keys)) if there else []
+            for start in range(0, len(wanted), PAGE):
+                some = wanted[start : start + PAGE]
                 query = f"SELECT * FROM events WHERE event IN ({', '.join('?' * len(some))})"
-                rows = [_event(row) for row in self._db.execute(query, some).fetchall()]
+                rows = [_event(row) for row in db.execute(query, some).fetchall()]
                 found |= {(row.event, row.slot): row for row in rows}
         return {key: found[key] for key in keys if key in found}
 
     def activate(self, decision: int) -> bool:
         """A decision that was deferred counts from now on; False if it did already."""
-        with self._writing():
-            with self._explained("cannot read the ledger"):
-                query = "SELECT number FROM activations WHERE decision = ?"
-                if self._db.execute(query, (decision,)).fetchone() is not None:
+        with self._transactions.writing():
+            query = "SELECT number FROM activations WHERE decision = ?"
+            with self._transactions.reading() as db:
+                if db.execute(query, (decision,)).fetchone() is not None:
                     return False
-            self._insert({"activations": [(self._count("activations"), decision, time.time())]})
-            self._unsure = False
+            held = self._transactions.counts()
+            self._insert(held, {"activations": [(held["activations"], decision, time.time())]})
             return True
 
-    @property
-    def _history(self) -> History:
-        return History(self._db, self._dtype, self._held)
+    @contextmanager
+    def _history(self) -> Iterator[History]:
+        with self._transactions.reading() as db:
+            yield History(db, self.dtype, self._transactions.counts())
 
     def decision(self, number: int) -> Decided | None:
-        if number in self._recent and not self._unsure and not self._shared:
-            return self._recent[number]
+        known = self._recent.rows.get(number)
+        if known is not None and self._counts.held is not None and not self._shared:
+            return known
         return self.find([number]).get(number)
 
     def find(self, numbers: Sequence[int]) -> dict[int, Decided]:
         """Those that there are of some decisions."""
-        with self._reading():
-            self._forget_recent()
-            known = {number: self._recent[number] for number in numbers if number in self._recent}
+        if not numbers:
+            return {}
+        with self._history() as history:
+            recent = self._recent.rows
+            if self._shared:
+                recent = self._recent.follow(self._database, self.outcomes)
+            known = {number: recent[number] for number in numbers if number in recent}
             others = list({number: None for number in numbers if number not in known})
-            return known | self._history.decisions(others) if others else known
-
-    def _forget_recent(self) -> None:
-        """Those whose outcome came, by whomever it was recorded."""
-        now = self.outcomes
-        if self._shared and self._recent and now != self._recent_outcomes:
-            query = "SELECT decision FROM outcomes WHERE sequence > ?"
-            if now - self._recent_outcomes > RECENT:
-                self._recent.clear()
-            else:
-                for row in self._db.execute(query, (self._recent_outcomes,)).fetchall():
-                    self._recent.pop(row[0], None)
-        self._recent_outcomes = now
+            return known | history.decisions(others) if others else known
 
     def pending(self, before: float) -> list[int]:
         """Decisions made by the time `before` whose outcome has not come, oldest first; without
         those that were deferred and not activated."""
-        with self._reading():
-            return self._pending.before(before, self._db, self._held)
+        with self._transactions.reading() as db:
+            return self._pending.before(before, db, self._transactions.counts())
 
     def learned(self, after: int) -> Iterator[Decided]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
-        with self._reading():
-            yield from self._history.learned(after)
+        with self._history() as history:
+            yield from history.learned(after)
 
     def revised(self, decision: int) -> list[tuple[Any, str | None]]:
         """(what was added, by what reference) for every revision of a decision's outcome."""
-        with self._reading():
-            return self._history.revisions(decision) if self.revisions else []
+        with self._history() as history:
+            return history.revisions(decision)
 
     def first_revised(self, after: int) -> int | None:
         """The earliest outcome that any but the first `after` revisions changed."""
-        with self._reading():
-            return self._history.first_revised(after)
+        with self._history() as history:
+            return history.first_revised(after)
 
     def latest(self, count: int) -> Iterator[Decided]:
         """The last `count` decisions."""
-        with self._reading():
-            yield from self._history.between(max(0, self.decisions - count), self.decisions)
+        with self._history() as history:
+            yield from history.between(max(0, self.decisions - count), self.decisions)
 
     def between(self, first: int, last: int) -> Iterator[Decided]:
         """The decisions first, ..., last - 1, with what was on offer."""
-        with self._reading():
-            yield from self._history.between(first, min(last, self.decisions), offers=True)
+        with self._history() as history:
+            yield from history.between(first, min(last, self.decisions), offers=True)
 
     def all(self, offers: bool = False) -> Iterator[Decided]:
         """Every decision, with what was on offer if that is wanted."""
-        with self._reading():
-            yield from self._history.all(offers)
+        with self._history() as history:
+            yield from history.all(offers)
 
     def ask(self, query: str) -> Any:
         """The one value a query gives."""
-        with self._reading():
-            return self._db.execute(query).fetchone()[0]
+        return self.ask_all(query)[0][0]
 
     def ask_all(self, query: str) -> list[Any]:
         """All rows a query gives."""
-        with self._reading():
-            return self._db.execute(query).fetchall()
+        with self._transactions.reading() as db:
+            return db.execute(query).fetchall()
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""
         found = self.all(offers=True) if rows is None else self.between(rows.start, rows.stop)
         return columns(entry(row, self.decision_id) for row in found)
 
+    def tidy(self) -> None:
+        """Do, outside of a turn, what would otherwise be done while somebody waits."""
+        with explained(self._database, "cannot write to the ledger"):
+            self._database.tidy()
+
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Everything recorded so far into the new folder `path`: all of it there, or nothing."""
         self.check()
-        with self._explained("cannot back up the ledger"):
-            self._db.backup(Path(path))
+        with explained(self._database, "cannot back up the ledger"):
+            self._database.backup(Path(path))
 
 
 def _event(row: Sequence[Any]) -> Event:
-    _, event, slot, decision, deferred = opened("events", row)
+    _, event, slot, decision, deferred = unseal("events", row)
     return Event(event, slot, decision, bool(deferred))
-
-
-def _own(part: np.ndarray) -> np.ndarray:
-    """What the caller cannot change any more."""
-    return part.copy() if part.flags.writeable else part

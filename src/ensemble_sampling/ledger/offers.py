@@ -4,38 +4,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..files import Damaged
 from ..inputs.hashing import TEXT
-from .schema import opened, paged
+from .rows import Offered, read_pages, unseal
 
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
 CACHE = 2**25  # bytes of tables that a reader remembers
 NEXT = 2**32  # a row's place is one number: its decision, and so many times which of its rows
 PLACE = np.dtype("<u8")
-
-
-class Offered(NamedTuple):
-    """What was on offer in one decision.
-
-    table: features (K, d), or one row (1, d) that all K actions share.
-    context: how many numbers at the start of a row say something of the decision, not the action.
-    available: which of the K could be chosen.
-    """
-
-    names: Sequence[Any] | None
-    table: np.ndarray
-    context: int
-    available: np.ndarray
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The features of every action (K, d)."""
-        return np.broadcast_to(self.table, (len(self.available), self.table.shape[1]))
 
 
 class Writer:
@@ -46,9 +27,12 @@ class Writer:
     """
 
     def __init__(self, dtype: np.dtype):
-        self._dtype, self.last = dtype, -1  # the decision of the last row
-        self.count = 0  # how many rows there are
-        self._offers: dict[Any, int] = {}  # by `_known_by`, or a digest of short rows
+        self._dtype = dtype
+        self.clear()
+
+    def clear(self) -> None:
+        self.last, self.count = -1, 0  # the decision of the last row; how many there are
+        self._offers: dict[Any, int] = {}  # by `_offer_key`, or a digest of short rows
         self._rows: dict[bytes, int] = {}
         self._now: tuple[int | None, bytes | None] = (None, None)  # whose offer, what of it
         self._names: tuple[Any, str | None] = (None, None)
@@ -60,18 +44,18 @@ class Writer:
             self.last, self.count, source = decision, number + 1, same
             if same is None and count is not None:
                 source = decision
-                own = _own(places, decision, count)
+                own = _own_rows(places, decision, count)
                 table = unpacked(content, own, width, context, self._dtype)
                 here, size = table.tobytes(), table.shape[1] * table.itemsize
                 if size >= SMALLEST:
-                    whole = _known_by(decision, places, count, names, context)
+                    whole = _offer_key(decision, places, count, names, context)
                     self._rows |= zip(_parts(here, size), _places(decision, own), strict=True)
                 else:
                     whole = _digest(f"{count} {names}", context, here)
                 self._offers[whole] = decision
             self._now = (source, available)
-        _bound(self._offers, OFFERS)
-        self._bound_rows()
+        _forget_oldest(self._offers, OFFERS)
+        self._forget_oldest_rows()
 
     def row(self, decision: int, offered: Offered | None) -> tuple[Any, ...] | None:
         """The row to be kept for a decision; None where the last one says it all."""
@@ -96,7 +80,9 @@ class Writer:
         context, count = offered.context, len(offered.available)
         if len(offered.table) != count:
             context = offered.table.shape[1]  # the chosen one's row is everybody's
-        names, table = self._spelled(offered.names), offered.table
+        names, table = self._names[1], offered.table
+        if offered.names is not self._names[0]:
+            names = self._names_as_json(offered.names)
         if context:
             table = table[:, context:]
         if table.dtype != self._dtype:
@@ -105,17 +91,17 @@ class Writer:
         if size < SMALLEST:
             whole = _digest(f"{count} {names}", context, content)
         else:
-            places, content = self._placed(decision, content, size)
-            whole = _known_by(decision, places, count, names, context)
+            places, content = self._find_rows(decision, content, size)
+            whole = _offer_key(decision, places, count, names, context)
         known = self._offers.get(whole)
         if known is not None:
             return known, (None,) * 5
         self._offers[whole] = decision
-        _bound(self._offers, OFFERS)
-        self._bound_rows()
+        _forget_oldest(self._offers, OFFERS)
+        self._forget_oldest_rows()
         return decision, (context, count, names, places, packed(content, table.itemsize))
 
-    def _placed(self, decision: int, content: bytes, size: int) -> tuple[bytes | None, bytes]:
+    def _find_rows(self, decision: int, content: bytes, size: int) -> tuple[bytes | None, bytes]:
         """(where every row is, unless all are here; the rows that are), for rows of a size."""
         keys, rows = _parts(content, size), self._rows
         own = _places(decision, len(keys))
@@ -126,18 +112,17 @@ class Writer:
         rows.update(zip(new, own, strict=False))
         return np.array([rows[key] for key in keys], PLACE).tobytes(), b"".join(new)
 
-    def _bound_rows(self) -> None:
+    def _forget_oldest_rows(self) -> None:
         """Few of long ones, whose bytes are kept."""
         if self._rows:
-            _bound(self._rows, min(ROWS, max(1, CACHE // len(next(reversed(self._rows))))))
+            _forget_oldest(self._rows, min(ROWS, max(1, CACHE // len(next(reversed(self._rows))))))
 
-    def _spelled(self, names: Sequence[Any] | None) -> str | None:
+    def _names_as_json(self, names: Sequence[Any] | None) -> str | None:
+        """Names as JSON; those of the offer before are remembered."""
         if names is None:
             return None
-        known = names is self._names[0] or (
-            names == self._names[0] and TEXT.issuperset(map(type, names))  # 1 == 1.0 == True
-        )
-        if not known:
+        same = names == self._names[0] and TEXT.issuperset(map(type, names))  # 1 == 1.0 == True
+        if not same:
             self._names = names, json.dumps(list(names))
         return self._names[1]
 
@@ -159,8 +144,8 @@ class Reader:
         after = first - 1 if after is None else after - 1
         before, begun = None, 0
         query = "SELECT * FROM offers WHERE decision > ? ORDER BY decision"
-        for stored in paged(self._db, query, after):
-            row = opened("offers", stored)
+        for stored in read_pages(self._db, query, after):
+            row = unseal("offers", stored)
             if before is None and (row[0] > first or first == 0) and row[1] != 0:
                 raise Damaged(f"row {row[1] - 1} of the table offers is missing")
             if before is not None and row[1] != before[1] + 1:
@@ -202,11 +187,11 @@ class Reader:
                 stored = found.fetchone()
                 if stored is None:
                     raise Damaged(f"the offer of decision {decision} is missing")
-                row = opened("offers", stored)
+                row = unseal("offers", stored)
             names = None if row[5] is None else json.loads(row[5])
-            shape = (_own(row[6], decision, row[4]), self._width, row[3], self._dtype)
+            shape = (_own_rows(row[6], decision, row[4]), self._width, row[3], self._dtype)
             own = unpacked(row[7], *shape)
-            _bound(self._parts, _room(own))
+            _forget_oldest(self._parts, _tables_in_cache(own))
             self._parts[decision] = (*row[:5], names, row[6], own)
         return self._parts[decision]
 
@@ -218,7 +203,7 @@ class Reader:
             places = np.frombuffer(part[6], np.uint32).reshape(-1, 2).tolist()
             rows = [(part if at == decision else self._part(at))[7][k] for at, k in places]
             table = np.stack(rows)
-            _bound(self._tables, _room(table))
+            _forget_oldest(self._tables, _tables_in_cache(table))
             self._tables[decision] = table
         return self._tables[decision]
 
@@ -228,14 +213,14 @@ def _parts(content: bytes, size: int) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
-def _known_by(
+def _offer_key(
     decision: int, places: bytes | None, count: int, names: str | None, context: int
 ) -> Any:
     """What tells an offer from others by where its rows are: if with one decision, by that one,
     which needs no digest."""
     if places is not None:
         decision = int.from_bytes(places[:4], "little")
-        if places != _everywhere(decision, count):
+        if places != _place_bytes(decision, count):
             return _digest(f"{count} {names}", context, places)
     return decision, count, names, context
 
@@ -245,7 +230,7 @@ def _places(decision: int, count: int) -> range:
     return range(decision, decision + NEXT * count, NEXT)
 
 
-def _everywhere(decision: int, count: int) -> bytes:
+def _place_bytes(decision: int, count: int) -> bytes:
     return np.arange(decision, decision + NEXT * count, NEXT, dtype=PLACE).tobytes()
 
 
@@ -253,7 +238,7 @@ def _digest(words: str | None, context: int, content: bytes) -> bytes:
     return blake2b(f"{context} {words} ".encode() + content, digest_size=16).digest()
 
 
-def _own(places: bytes | None, decision: int, count: int) -> int:
+def _own_rows(places: bytes | None, decision: int, count: int) -> int:
     """How many rows of an offer are kept with it."""
     if places is None:
         return count
@@ -261,14 +246,14 @@ def _own(places: bytes | None, decision: int, count: int) -> int:
     return int((where[where[:, 0] == decision, 1].astype(int) + 1).max(initial=0))
 
 
-def _bound(cache: dict[Any, Any], most: int) -> None:
+def _forget_oldest(cache: dict[Any, Any], most: int) -> None:
     """Forget the oldest, many at once since that is quicker."""
     if len(cache) > most:
         for key in list(islice(cache, len(cache) - most + most // 4)):
             del cache[key]
 
 
-def _room(table: np.ndarray) -> int:
+def _tables_in_cache(table: np.ndarray) -> int:
     """How many tables of such a size may be remembered."""
     return max(4, min(OFFERS, CACHE // max(1, table.nbytes)))
 

@@ -14,7 +14,8 @@ from typing import Any
 from . import schema
 from .backup import write_backup
 from .locks import Held
-from .schema import INSERT, KEY, SCHEMA, paged
+from .rows import read_pages
+from .schema import INSERT, KEY, SCHEMA
 from .sqlite import Statements, public, transaction
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
@@ -105,7 +106,7 @@ class Postgres:
         self.schema, self._write, self._shared = f"bandit_{bandit}", write, shared
         self.name = public(f"{self._url}#{bandit}")
         self.errors: tuple[type[Exception], ...] = (self._driver.Error,)
-        self.renewals = 0
+        self.counts, self.closed = schema.Counts(), False
         self._connection: Any = None
         self._begun: str | None = None  # "read" or "write", from before BEGIN until after its end
         self._opening = False  # while it holds the lock of an opening, which the connection ends
@@ -141,7 +142,8 @@ class Postgres:
         except BaseException:
             connection.close()
             raise
-        self.renewals += 1  # first: whoever uses it must know that it is another
+        self.counts.renewals += 1  # first: whoever uses it must know that it is another
+        self.counts.lose()
         self._connection = connection
 
     def _drop(self) -> None:
@@ -431,7 +433,7 @@ def _copy(source: Postgres, target: sqlite3.Connection) -> None:
         target.execute(statement)
         if table in KEY:
             query = f"SELECT * FROM {table} WHERE {KEY[table]} > ? ORDER BY {KEY[table]}"
-            target.executemany(INSERT[table], paged(source, query, -1))
+            target.executemany(INSERT[table], read_pages(source, query, -1))
         elif table in INSERT:
             target.executemany(INSERT[table], source.execute(f"SELECT * FROM {table}"))
     target.execute("COMMIT")

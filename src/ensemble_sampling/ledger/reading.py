@@ -1,4 +1,4 @@
-"""What a ledger holds, read in order, with every row checked."""
+"""What a ledger holds, read in order, with every row checked; and what of it is remembered."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +10,18 @@ import numpy as np
 from ..files import Damaged
 from . import schema
 from .offers import Reader
-from .rows import Decided, from_rows
-from .schema import PAGE, numbered, opened, paged
+from .rows import PAGE, Decided, consecutive, from_rows, read_pages, unseal
 
+RECENT = 1000  # decisions that are remembered, for outcomes that come soon
 DECISIONS = "decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number"
 OUTCOMES = "outcomes AS o LEFT JOIN decisions AS d ON d.number = o.decision"
 LAST = "(SELECT max(nth) FROM revisions WHERE decision = {0})"
 REVISED = " LEFT JOIN revisions AS r ON r.decision = {0} AND r.nth = " + LAST
 SPLIT = len(schema.COLUMNS["decisions"]) + 1
+WAITING = (
+    "SELECT d.number, d.time FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number "
+    "WHERE o.sequence IS NULL ORDER BY 1"
+)
 THIRD = SPLIT + len(schema.COLUMNS["outcomes"]) + 1
 
 
@@ -44,14 +48,14 @@ class History:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
         rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after, SPLIT)
         count = self._held["outcomes"] - after
-        for _, row in numbered("outcomes", rows, after + 1, count):
+        for _, row in consecutive("outcomes", rows, after + 1, count):
             yield row
 
     def between(self, first: int, last: int, offers: bool = False) -> Iterator[Decided]:
         """The decisions first, ..., last - 1, with what was on offer if that is wanted."""
         condition = f"d.number > ? AND d.number < {last} ORDER BY d.number"
         found = self._rows(DECISIONS, condition, first - 1, 0)
-        rows = numbered("decisions", found, first, last - first)
+        rows = consecutive("decisions", found, first, last - first)
         plain = _marked((row for _, row in rows), self.imports())
         return self._with_offers(plain, first, last) if offers else plain
 
@@ -87,14 +91,14 @@ class History:
 
     def imports(self) -> list[range]:
         """Which decisions were made elsewhere."""
-        rows = [opened("imports", row) for row in self._db.execute("SELECT * FROM imports")]
-        rows = numbered("imports", rows, 0, self._held["imports"])
+        rows = [unseal("imports", row) for row in self._db.execute("SELECT * FROM imports")]
+        rows = consecutive("imports", rows, 0, self._held["imports"])
         return [range(first, first + count) for _, first, count, _ in rows]
 
     def revisions(self, decision: int) -> list[tuple[Any, str | None]]:
         """(what was added, by what reference) for every revision of a decision."""
         query = "SELECT * FROM revisions WHERE decision = ? ORDER BY nth"
-        rows = [opened("revisions", row) for row in self._db.execute(query, (decision,))]
+        rows = [unseal("revisions", row) for row in self._db.execute(query, (decision,))]
         return [(None if row[4] is None else json.loads(row[4]), row[5]) for row in rows]
 
     def first_revised(self, after: int) -> int | None:
@@ -104,8 +108,8 @@ class History:
             "ON o.decision = r.decision WHERE r.number > ? ORDER BY r.number"
         )
         earliest, seen = None, 0
-        for row in paged(self._db, query, after):
-            opened("revisions", row[:-1])
+        for row in read_pages(self._db, query, after):
+            unseal("revisions", row[:-1])
             if row[-1] is None:
                 raise Damaged("its index of outcomes does not fit them")
             earliest = row[-1] if earliest is None else min(earliest, row[-1])
@@ -118,7 +122,7 @@ class History:
         self, tables: str, condition: str, after: int, key: int
     ) -> Iterator[tuple[int, Decided]]:
         """Rows with the number they have in the first of the tables, which is the whole one."""
-        return self._read(tables, paged(self._db, self._query(tables, condition), after, key))
+        return self._read(tables, read_pages(self._db, self._query(tables, condition), after, key))
 
     def _query(self, tables: str, condition: str) -> str:
         if self._held["revisions"]:
@@ -131,10 +135,10 @@ class History:
             decision, outcome, revision = row[:SPLIT], row[SPLIT:THIRD], row[THIRD:]
             if decision[0] is None:
                 raise Damaged(f"row {outcome[1]} of the table decisions is missing")
-            known = None if outcome[0] is None else opened("outcomes", outcome)
-            now = None if revision[0] is None else opened("revisions", revision)
+            known = None if outcome[0] is None else unseal("outcomes", outcome)
+            now = None if revision[0] is None else unseal("revisions", revision)
             number = decision[0] if tables == DECISIONS else outcome[0]
-            yield number, from_rows(opened("decisions", decision), known, now, self._dtype)
+            yield number, from_rows(unseal("decisions", decision), known, now, self._dtype)
 
 
 def _marked(rows: Iterator[Decided], foreign: list[range]) -> Iterator[Decided]:
@@ -146,3 +150,81 @@ def _marked(rows: Iterator[Decided], foreign: list[range]) -> Iterator[Decided]:
             numbers = next(ahead, None)
         elsewhere = numbers is not None and row.number in numbers
         yield row._replace(foreign=True) if elsewhere else row
+
+
+class Recent:
+    """The last decisions that wait for their outcome, as a reading would give them: most outcomes
+    come soon."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.rows: dict[int, Decided] = {}
+        self._outcomes = 0  # those after them were not looked at
+
+    def follow(self, db: Any, outcomes: int) -> dict[int, Decided]:
+        """Without those whose outcome came, by whomever it was recorded."""
+        if outcomes - self._outcomes > RECENT:
+            self.rows.clear()
+        elif self.rows and outcomes != self._outcomes:
+            query = "SELECT decision FROM outcomes WHERE sequence > ?"
+            for row in db.execute(query, (self._outcomes,)).fetchall():
+                self.rows.pop(row[0], None)
+        self._outcomes = outcomes
+        return self.rows
+
+
+class Pending:
+    """Which decisions wait for their outcome: reads all of history once, then only what is new."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._seen: dict[str, int] | None = None
+        self._numbers, self._times = np.zeros(0, np.int64), np.zeros(0)
+        self._deferred = np.zeros(0, np.int64)
+
+    def before(self, time: float, db: Any, held: dict[str, int]) -> list[int]:
+        """Decisions made by then whose outcome has not come, oldest first; without those that
+        were deferred and not activated."""
+        self._follow(db, held)
+        due = (self._times <= time) & ~np.isin(self._numbers, self._deferred)
+        return self._numbers[due].tolist()
+
+    def _follow(self, db: Any, held: dict[str, int]) -> None:
+        seen, self._seen = self._seen, None  # if it is cut short, it begins anew
+        if seen is None:
+            rows = db.execute(WAITING).fetchall()
+            self._numbers, self._times, self._deferred = _numbers([]), np.zeros(0), _numbers([])
+            gone = []
+        else:
+            query = "SELECT number, time FROM decisions WHERE number > ? ORDER BY number"
+            rows = list(read_pages(db, query, seen["decisions"] - 1))
+            query = "SELECT sequence, decision FROM outcomes WHERE sequence > ? ORDER BY sequence"
+            gone = [row[1] for row in read_pages(db, query, seen["outcomes"])]
+        numbers = np.concatenate([self._numbers, _numbers([number for number, _ in rows])])
+        times = np.concatenate([self._times, [time for _, time in rows]])
+        left = ~np.isin(numbers, gone)
+        self._numbers, self._times = numbers[left], times[left]
+        if len(self._numbers) != held["decisions"] - held["outcomes"]:
+            raise Damaged("its index of outcomes does not fit them")
+        self._follow_deferred(db, seen or {"events": 0, "activations": 0})
+        self._seen = dict(held)
+
+    def _follow_deferred(self, db: Any, seen: dict[str, int]) -> None:
+        query = "SELECT number, decision FROM {} WHERE number > ?{} ORDER BY number"
+        late = query.format("events", " AND deferred = 1")
+        new = [row[1] for row in read_pages(db, late, seen["events"] - 1)]
+        done = [
+            row[1]
+            for row in read_pages(db, query.format("activations", ""), seen["activations"] - 1)
+        ]
+        deferred = np.concatenate([self._deferred, _numbers(new)])
+        deferred = deferred[~np.isin(deferred, done)]
+        self._deferred = deferred[np.isin(deferred, self._numbers)]
+
+
+def _numbers(given: list[int]) -> np.ndarray:
+    return np.array(given, np.int64)

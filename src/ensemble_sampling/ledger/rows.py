@@ -1,13 +1,35 @@
-"""What a ledger records, as values and as the rows of its tables."""
+"""What a ledger records, as values and as the rows of its tables, each with a checksum."""
 
 import json
-from collections.abc import Sequence
-from math import isfinite, isnan
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .offers import Offered
+from ..files import Damaged
+
+PAGE = 256  # rows that are read at a time
+
+
+class Offered(NamedTuple):
+    """What was on offer in one decision.
+
+    table: features (K, d), or one row (1, d) that all K actions share.
+    context: how many numbers at the start of a row say something of the decision, not the action.
+    available: which of the K could be chosen.
+    """
+
+    names: Sequence[Any] | None
+    table: np.ndarray
+    context: int
+    available: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The features of every action (K, d)."""
+        return np.broadcast_to(self.table, (len(self.available), self.table.shape[1]))
 
 
 class Decided(NamedTuple):
@@ -87,18 +109,11 @@ class Name(NamedTuple):
     time: float
 
 
-def rounded(row: Decided, dtype: np.dtype) -> Decided:
-    """As a reading of the ledger will give it."""
-    if row.features.dtype == dtype and row.probabilities.dtype == dtype:
-        return row
-    return row._replace(
-        features=row.features.astype(dtype), probabilities=row.probabilities.astype(dtype)
-    )
-
-
-def decision_row(row: Decided) -> tuple[Any, ...]:
+def decision_row(row: Decided, dtype: np.dtype) -> tuple[Any, ...]:
     name = None if row.action is None else json.dumps(row.action)
-    numbers = (row.features.tobytes(), row.probabilities.tobytes())
+    numbers = [
+        part.astype(dtype, copy=False).tobytes() for part in (row.features, row.probabilities)
+    ]
     return (row.number, float(row.time), row.chosen, name, *numbers)
 
 
@@ -107,13 +122,8 @@ def event_row(number: int, row: Event) -> tuple[Any, ...]:
 
 
 def outcome_row(sequence: int, time: float, row: Observed) -> tuple[Any, ...]:
-    about = (_spelled(row.outcome), _number(row.reward), int(row.expired))
+    about = (json.dumps(row.outcome), _number(row.reward), int(row.expired))
     return (sequence, row.decision, time, *about)
-
-
-def _spelled(outcome: Any) -> str:
-    """As JSON, which spells a finite number as Python does, in ten times the time."""
-    return repr(outcome) if type(outcome) is float and isfinite(outcome) else json.dumps(outcome)
 
 
 def revision_row(number: int, nth: int, time: float, row: Revised) -> tuple[Any, ...]:
@@ -153,3 +163,52 @@ def from_rows(
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
     return Decided(*row[:6], now, reward, learned, bool(expired) and begun, first, at)
+
+
+def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
+    """The row as it is stored, with a checksum of all its fields behind them: `repr` tells numbers
+    exactly, and apart from text. Text that no database takes is refused."""
+    plain, blobs = [], []
+    for value in row:
+        if type(value) is bytes:
+            plain.append((len(value),))
+            blobs.append(value)
+            continue
+        if type(value) is str:
+            value.encode()
+        plain.append(value)
+    checksum = blake2b(repr((table, plain)).encode(), digest_size=8)
+    for blob in blobs:
+        checksum.update(blob)
+    return (*row, checksum.digest())
+
+
+def unseal(table: str, row: Sequence[Any]) -> Sequence[Any]:
+    """A stored row without its checksum, or an error that names it."""
+    if row[-1] != seal(table, row[:-1])[-1]:
+        raise Damaged(f"row {row[0]!r} of the table {table} is not what was written")
+    return row[:-1]
+
+
+def consecutive(table: str, rows: Iterable[Sequence[Any]], first: int, count: int) -> Iterable[Any]:
+    """Rows whose numbers must be `first`, `first` + 1, ... up to `count` of them."""
+    expected = first
+    for row in rows:
+        if row[0] != expected:
+            raise Damaged(f"row {expected} of the table {table} is missing")
+        expected += 1
+        yield row
+    if expected - first != count:
+        raise Damaged(f"row {expected} of the table {table} is missing")
+
+
+def read_pages(db: Any, query: str, after: int, key: int = 0) -> Iterator[Sequence[Any]]:
+    """Rows of a query, which has `> ?` and `ORDER BY` of column `key`, a few at a time: there are
+    databases that hand over all at once."""
+    while rows := db.execute(f"{query} LIMIT {PAGE}", (after,)).fetchall():
+        yield from rows
+        if rows[-1][key] <= after:
+            raise Damaged("its rows are out of order")
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][key]

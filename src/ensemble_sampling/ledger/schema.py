@@ -1,14 +1,14 @@
-"""The format of a ledger: its tables, the checksum of every row, and how older ones are read."""
+"""The format of a ledger: its tables, how they are created, and how older ones are read."""
 
 import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Any
 
 from ..files import Damaged
+from .rows import seal, unseal
 
 FORMAT = 4
 COLUMNS = {
@@ -128,63 +128,25 @@ LAST = ", ".join(
     f"(SELECT {NUMBERS[table]} FROM {table} ORDER BY {KEY[table]} DESC LIMIT 1)"
     for table in COUNTED
 )
-PAGE = 256  # rows that are read at a time
-COUNTS = f"SELECT {LAST}"  # what `counted` makes a dictionary of
+COUNTS = f"SELECT {LAST}"  # what `as_counts` makes a dictionary of
 STANDING = f"{COUNTS}, (SELECT value FROM about WHERE name = 'offers')"
 
 
-def checksum(table: str, row: Sequence[Any]) -> bytes:
-    """Of all fields of a row: `repr` tells numbers exactly, and apart from text."""
-    plain, blobs = [], []
-    for value in row:
-        if type(value) is bytes:
-            plain.append((len(value),))
-            blobs.append(value)
-        else:
-            plain.append(value)
-    found = blake2b(repr((table, plain)).encode(), digest_size=8)
-    for blob in blobs:
-        found.update(blob)
-    return found.digest()
+class Counts:
+    """How many rows each table has, as far as that is known without asking the database.
 
+    held: None where it has to be asked: while a write is under way and after it was cut short,
+        between turns where others write as well, and after the connection was lost.
+    stale: whether whatever else is remembered of the tables may be wrong as well.
+    renewals: how often the connection was made anew: others may have written meanwhile.
+    """
 
-def sealed(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
-    """The row as it is stored, or an error where it holds text that no database takes."""
-    for value in row:
-        if type(value) is str:
-            value.encode()
-    return (*row, checksum(table, row))
+    def __init__(self) -> None:
+        self.held: dict[str, int] | None = None
+        self.stale, self.renewals = True, 0
 
-
-def opened(table: str, row: Sequence[Any]) -> Sequence[Any]:
-    """A stored row without its checksum, or an error that names it."""
-    if row[-1] != checksum(table, row[:-1]):
-        raise Damaged(f"row {row[0]!r} of the table {table} is not what was written")
-    return row[:-1]
-
-
-def numbered(table: str, rows: Iterable[Sequence[Any]], first: int, count: int) -> Iterable[Any]:
-    """Rows whose numbers must be `first`, `first` + 1, ... up to `count` of them."""
-    expected = first
-    for row in rows:
-        if row[0] != expected:
-            raise Damaged(f"row {expected} of the table {table} is missing")
-        expected += 1
-        yield row
-    if expected - first != count:
-        raise Damaged(f"row {expected} of the table {table} is missing")
-
-
-def paged(db: Any, query: str, after: int, key: int = 0) -> Iterator[Sequence[Any]]:
-    """Rows of a query, which has `> ?` and `ORDER BY` of column `key`, a few at a time: there are
-    databases that hand over all at once."""
-    while rows := db.execute(f"{query} LIMIT {PAGE}", (after,)).fetchall():
-        yield from rows
-        if rows[-1][key] <= after:
-            raise Damaged("its rows are out of order")
-        if len(rows) < PAGE:
-            return
-        after = rows[-1][key]
+    def lose(self) -> None:
+        self.held, self.stale = None, True
 
 
 def new_id() -> str:
@@ -196,17 +158,17 @@ def create(db: Any, id: str, precision: str, file: str) -> None:
     about = {"format": str(FORMAT), "precision": precision, "file": file}
     for statement in SCHEMA.values():
         db.execute(statement)
-    db.executemany(INSERT["about"], [sealed("about", row) for row in about.items()])
-    db.execute(INSERT["ids"], sealed("ids", (0, id, 0, 0, time.time())))
+    db.executemany(INSERT["about"], [seal("about", row) for row in about.items()])
+    db.execute(INSERT["ids"], seal("ids", (0, id, 0, 0, time.time())))
     record_counts(db)
 
 
 def counts(db: Any) -> dict[str, int]:
     """How many rows there should be by the number of the last."""
-    return counted(db.execute(COUNTS).fetchone())
+    return as_counts(db.execute(COUNTS).fetchone())
 
 
-def counted(last: Sequence[int | None]) -> dict[str, int]:
+def as_counts(last: Sequence[int | None]) -> dict[str, int]:
     """The same of the row that `COUNTS` gives."""
     found = zip(COUNTED, last, strict=True)
     return {table: 0 if n is None else n + 1 - FIRST.get(table, 0) for table, n in found}
@@ -214,14 +176,14 @@ def counted(last: Sequence[int | None]) -> dict[str, int]:
 
 def record_counts(db: Any) -> None:
     """How many rows there are now: what is cut off later is missed."""
-    db.execute(SET, sealed("about", ("counts", json.dumps(counts(db)))))
+    db.execute(SET, seal("about", ("counts", json.dumps(counts(db)))))
 
 
 def read_about(db: Any) -> dict[str, str]:
     """Everything a ledger says of itself, after checking it and its tables."""
     if (altered := db.altered()) is not None:
         raise Damaged(f"its table {altered} is missing or altered")
-    rows = [opened("about", row) for row in db.execute("SELECT * FROM about")]
+    rows = [unseal("about", row) for row in db.execute("SELECT * FROM about")]
     about: dict[str, str] = {row[0]: row[1] for row in rows}
     if missing := {"format", "precision", "file", "counts"} - about.keys():
         raise Damaged(f"the table about lacks {', '.join(sorted(missing))}")
@@ -251,7 +213,7 @@ def upgrade(db: Any, file: str) -> None:
         record_counts(db)
     else:  # the counts of its last closing still say whether anything is missing
         extend(db, found)
-        db.execute(SET, sealed("about", ("format", str(FORMAT))))
+        db.execute(SET, seal("about", ("format", str(FORMAT))))
 
 
 def extend(db: Any, found: int, kind: str = "TABLE") -> None:
@@ -270,6 +232,6 @@ def _from_1(db: Any, file: str) -> None:
     agents = db.execute("SELECT rowid - 1, first, time, description FROM old_agents ORDER BY rowid")
     for table in ("agents", "decisions", "outcomes"):
         rows = agents if table == "agents" else db.execute(f"SELECT * FROM old_{table}")
-        db.executemany(INSERT[table], (sealed(table, row) for row in rows))
+        db.executemany(INSERT[table], (seal(table, row) for row in rows))
     for table in tables:
         db.execute(f"DROP TABLE old_{table}")

@@ -31,11 +31,13 @@ class Database(Protocol):
 
     name: what to call it in messages.
     errors: what its methods raise beside `OSError`.
-    renewals: how often a connection was lost and made anew: others may have written meanwhile.
+    counts: of its rows, lost when the connection is.
+    closed: whether whoever opened it is done with it.
     """
 
     name: str
-    renewals: int
+    counts: schema.Counts
+    closed: bool
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
@@ -52,7 +54,7 @@ class Database(Protocol):
         ...
 
     def opened(self) -> None:
-        """It is whole: from now on it has to stay what it is."""
+        """The schema is complete: from now on `check` misses files that are moved or replaced."""
         ...
 
     def check(self, consequence: str) -> None:
@@ -151,7 +153,7 @@ class Sqlite:
         self._folder_lock = self._database_lock = None
         self._looked: FileIO | None = None  # the file, to see whether it can be read
         self._damaged = False
-        self.renewals = 0
+        self.counts, self.closed = schema.Counts(), False
         self.connection = sqlite3.connect(":memory:", **OPTIONS)
 
     def open(self) -> None:
@@ -444,6 +446,10 @@ def database(place: Place, write: bool, shared: bool, durable: bool = True) -> D
         from .postgres import Postgres  # which few need
 
         return Postgres(place, write, shared)
+    if place is None and not shared:
+        from ..fast.memory import Memory
+
+        return Memory()
     return Sqlite(place, write, shared, durable)
 
 
