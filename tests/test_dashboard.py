@@ -16,8 +16,8 @@ from ensemble_sampling.decide.decisions import Values
 from ensemble_sampling.decide.overview import history, recent
 from ensemble_sampling.intervals import Span
 from ensemble_sampling.ledger import ledger as ledger_module
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
-from ensemble_sampling.ledger.offers import Offered
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
+from ensemble_sampling.ledger.offers import StoredOffer
 from ensemble_sampling.serve.engine import Engine
 from ensemble_sampling.serve.http import dashboard
 from ensemble_sampling.serve.http.app import App
@@ -51,7 +51,7 @@ def told(request, at):
         chosen, elsewhere = int(rng.integers(size)), 100 <= number < 110
         name = None if number % 17 == 0 else NAMES[chosen]
         row = np.zeros(1, np.float32)
-        made = Decided(
+        made = DecisionRow(
             number, 1000.0 + number, chosen, name, row, shares[:1] if elsewhere else shares
         )
         ledger.add_decisions([made._replace(foreign=elsewhere)])
@@ -66,11 +66,11 @@ def told(request, at):
     for number in late:
         at(known[number]["came"])
         y = float(rng.normal())
-        ledger.add_outcomes([Observed(number, y, y)])
+        ledger.add_outcomes([OutcomeRow(number, y, y)])
         known[number]["reward"] = y
     for number in late[::10]:
         for y in (7.0, float(rng.normal())):  # the last one holds
-            ledger.add_outcomes([], [Revised(number, y, y)])
+            ledger.add_outcomes([], [RevisionRow(number, y, y)])
             known[number]["reward"] = y
     yield ledger, known
     ledger.close()
@@ -130,7 +130,7 @@ def test_few_decisions_are_one_part_and_none_are_no_parts(at):
     assert history(ledger) == []
     assert recent(ledger) == []
     share = np.array([0.25, 0.75], np.float32)
-    ledger.add_decisions([Decided(0, 5.0, 1, None, np.zeros(1, np.float32), share)])
+    ledger.add_decisions([DecisionRow(0, 5.0, 1, None, np.zeros(1, np.float32), share)])
     (part,) = history(ledger)
     assert part == {
         "time": 5.0, "decisions": 1, "outcomes": 0, "reward": None, "stderr": None, "low": None,
@@ -142,10 +142,10 @@ def test_few_decisions_are_one_part_and_none_are_no_parts(at):
 def long():
     """12,000 decisions, of which every other one has an outcome."""
     ledger, share, row = Ledger(None), np.array([0.5, 0.5], np.float32), np.zeros(1, np.float32)
-    ledger.add_decisions([Decided(n, float(n), n % 2, None, row, share) for n in range(12_000)])
+    ledger.add_decisions([DecisionRow(n, float(n), n % 2, None, row, share) for n in range(12_000)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger_module.time, "time", lambda: 11_999.0)
-        ledger.add_outcomes([Observed(n, 1.0, 1.0) for n in range(0, 12_000, 2)])
+        ledger.add_outcomes([OutcomeRow(n, 1.0, 1.0) for n in range(0, 12_000, 2)])
     return ledger
 
 
@@ -191,10 +191,10 @@ def test_recent_decisions_say_why():
     ledger, row = Ledger(None), np.zeros(1, np.float32)
     share = np.array([0.2, 0.0, 0.5, 0.3], np.float32)
     free = np.array([True, False, True, True])
-    offer = Offered(["tea", "gone", 7, "<b>"], np.arange(4, dtype=np.float32)[:, None], 0, free)
-    ledger.add_decisions([Decided(0, 10.0, 3, "<b>", row, share, offer=offer)])
-    ledger.add_decisions([Decided(1, 11.0, 2, 7, row, share, offer=offer)])
-    ledger.add_outcomes([Observed(0, 2.5, 2.5)])
+    offer = StoredOffer(["tea", "gone", 7, "<b>"], np.arange(4, dtype=np.float32)[:, None], 0, free)
+    ledger.add_decisions([DecisionRow(0, 10.0, 3, "<b>", row, share, offer=offer)])
+    ledger.add_decisions([DecisionRow(1, 11.0, 2, 7, row, share, offer=offer)])
+    ledger.add_outcomes([OutcomeRow(0, 2.5, 2.5)])
 
     def value(offered):
         x = offered.rows[:, 0].astype(float)
@@ -219,7 +219,7 @@ def test_recent_decisions_say_why():
 
 def test_of_many_actions_the_likeliest_and_the_chosen_one_are_told():
     ledger, share = Ledger(None), np.arange(100, 0, -1).astype(np.float32)
-    made = Decided(0, 1.0, 99, None, np.zeros(1, np.float32), share / share.sum())
+    made = DecisionRow(0, 1.0, 99, None, np.zeros(1, np.float32), share / share.sum())
     ledger.add_decisions([made])
     (one,) = recent(ledger)
     names = [action["name"] for action in one["actions"]]

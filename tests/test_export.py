@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.ledger.export import export
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
-from ensemble_sampling.ledger.offers import Offered
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
+from ensemble_sampling.ledger.offers import StoredOffer
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 
@@ -86,10 +86,10 @@ def test_several_outcomes_are_lists_in_parquet(tmp_path):
     learner = es.Linear(dim=3, noise_std=0.5)
     with es.Bandit.open(tmp_path / "shop", es.EnsembleSampling(learner, members=2)) as bandit:
         bandit._ledger.add_decisions(
-            [Decided(0, 1.0, 0, None, np.zeros(3, np.float32), np.ones(1, np.float32))]
+            [DecisionRow(0, 1.0, 0, None, np.zeros(3, np.float32), np.ones(1, np.float32))]
         )
     ledger = Ledger(tmp_path / "shop")
-    ledger.add_outcomes([Observed(0, [1.0, 2.0], None)])
+    ledger.add_outcomes([OutcomeRow(0, [1.0, 2.0], None)])
     ledger.close()
     export(tmp_path / "shop", tmp_path / "log.parquet")
     assert pd.read_parquet(tmp_path / "log.parquet")["outcome"][0].tolist() == [1.0, 2.0]
@@ -104,8 +104,14 @@ def test_an_export_takes_little_memory_however_long_the_log(tmp_path, kind):
         free = np.ones(20, bool)
         ledger.add_decisions(
             [
-                Decided(
-                    start + n, 1.0, 0, None, table[0], shares, offer=Offered(None, table, 0, free)
+                DecisionRow(
+                    start + n,
+                    1.0,
+                    0,
+                    None,
+                    table[0],
+                    shares,
+                    offer=StoredOffer(None, table, 0, free),
                 )
                 for n, table in enumerate(tables)
             ]

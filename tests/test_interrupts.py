@@ -33,8 +33,8 @@ from ensemble_sampling.ledger import (
     sqlite,
     transactions,
 )
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Opinion, Revised
-from ensemble_sampling.ledger.offers import Offered
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, Opinion, OutcomeRow, RevisionRow
+from ensemble_sampling.ledger.offers import StoredOffer
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
@@ -100,8 +100,8 @@ def decided(number):
     """A decision whose offer is now and then that of the one before."""
     features = np.array([number, 0.5], np.float32)
     shares = np.array([0.25, 0.75], np.float32)
-    offer = Offered(["a", "b"], rows_of(number), 0, np.array([number % 3 > 0, True]))
-    return Decided(number, 1e9 + number, 1, "b", features, shares, offer=offer)
+    offer = StoredOffer(["a", "b"], rows_of(number), 0, np.array([number % 3 > 0, True]))
+    return DecisionRow(number, 1e9 + number, 1, "b", features, shares, offer=offer)
 
 
 def opinions(numbers):
@@ -115,7 +115,7 @@ def outcome(book, number):
 
 
 def observed(number):
-    return Observed(number, float(number), float(number))
+    return OutcomeRow(number, float(number), float(number))
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -143,7 +143,7 @@ def test_interrupted_at_any_step_a_write_is_whole_or_absent(tmp_path, where, row
             book.add_outcomes([observed(i) for i in numbers])
         assert outcome(book, first) == first
         revised = book.revisions
-        new = Revised(first, -1.0, -1.0, -1.0, "ref")
+        new = RevisionRow(first, -1.0, -1.0, -1.0, "ref")
         late = interrupt_at(step, lambda row=new: book.add_outcomes([], [row]))
         assert book.revisions in ((revised, revised + 1) if late else (revised + 1,))
         if book.revisions == revised:
@@ -181,7 +181,7 @@ def test_a_reading_interrupted_at_any_step_writes_what_was_waiting_just_once():
 def test_interrupted_readings_and_backups_leave_the_ledger_as_it_was(tmp_path, where):
     book = Ledger(None if where == "memory" else tmp_path / "shop")
     book.add_decisions([decided(number) for number in range(3)])
-    book.add_outcomes([observed(0), observed(2)], [Revised(0, 5.0, 5.0)])
+    book.add_outcomes([observed(0), observed(2)], [RevisionRow(0, 5.0, 5.0)])
     before = book.table()
     for step in (*range(1, 200, 7), *range(200, 10**6, 61)):
         target = tmp_path / f"backup-{step}"

@@ -20,7 +20,7 @@ import pytest
 import ensemble_sampling as es
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.ledger import backup, locks, schema, sqlite
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
@@ -31,13 +31,13 @@ EXACT_LOCKS = pytest.mark.skipif(
 
 def decided(number):
     features = np.array([number, 0.5], np.float32)
-    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+    return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
 
 
 def record(ledger, rounds):
     for number in range(ledger.decisions, ledger.decisions + rounds):
         ledger.add_decisions([decided(number)])
-        ledger.add_outcomes([Observed(number, float(number), float(number))])
+        ledger.add_outcomes([OutcomeRow(number, float(number), float(number))])
 
 
 @contextmanager
@@ -510,7 +510,7 @@ def test_a_disk_that_fails_to_read_is_said_to_and_no_damage_is(tmp_path, monkeyp
     subprocess.run(build, cwd=tmp_path, check=True)
     with closing(Ledger(tmp_path / "shop")) as ledger:
         ledger.add_decisions([decided(number) for number in range(300)])
-        ledger.add_outcomes([Observed(number, float(number), 0.0) for number in range(300)])
+        ledger.add_outcomes([OutcomeRow(number, float(number), 0.0) for number in range(300)])
     monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "fail.so"))
     with writer(READS_FAIL, tmp_path / "shop") as (_, hear):
         assert [hear.readline() for _ in range(5)] == ["True\n"] * 5

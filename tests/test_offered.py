@@ -10,8 +10,8 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.ledger import offers as stored
-from ensemble_sampling.ledger.ledger import Decided, Ledger
-from ensemble_sampling.ledger.offers import Offered, packed, unpacked
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger
+from ensemble_sampling.ledger.offers import StoredOffer, packed, unpacked
 
 RNG = np.random.default_rng(0)
 CATALOGUE = RNG.normal(size=(30, 6)).astype(np.float32)
@@ -32,7 +32,7 @@ def random_offers(count, seed=0):
             rows[:, context:] = np.where(rng.random((size, 6 - context)) < 0.9, 0, -0.0)
         names = [f"n{i}" for i in rng.integers(0, 9, size)] if kind == 2 else None
         free = rng.random(size) < 0.8 if kind == 3 else np.ones(size, bool)
-        last = None if kind == 5 else Offered(names, rows, context, free)
+        last = None if kind == 5 else StoredOffer(names, rows, context, free)
         yield last
 
 
@@ -42,7 +42,7 @@ def record(ledger, offers):
     for number, offer in enumerate(offers, start=ledger.decisions):
         features = CATALOGUE[0] if offer is None else offer.table[0]
         shares = np.ones(1, np.float32)
-        rows.append(Decided(number, 1e9, 0, None, features, shares, offer=offer))
+        rows.append(DecisionRow(number, 1e9, 0, None, features, shares, offer=offer))
     ledger.add_decisions(rows)
 
 
@@ -80,7 +80,7 @@ def test_offers_in_memory_are_theirs_whatever_follows():
     ledger, tables = Ledger(None), RNG.normal(size=(700, 8, 6)).astype(np.float32)
     for table in tables:
         told = table.copy()
-        record(ledger, [Offered(None, told, 0, np.ones(8, bool))])
+        record(ledger, [StoredOffer(None, told, 0, np.ones(8, bool))])
         told[:] = 0.0  # the caller's
     found = [row.offer.rows for row in ledger.all(offers=True) if row.offer is not None]
     assert np.array_equal(found, tables)
@@ -93,15 +93,15 @@ def test_what_repeats_is_kept_once(tmp_path):
     choice = np.random.default_rng(1)
     for _ in range(400):  # the same twenty, in another context each time
         table = np.concatenate([np.full((20, 3), choice.normal()), wide[:20, 3:]], axis=1)
-        record(ledger, [Offered(None, table.astype(np.float32), 3, free)])
+        record(ledger, [StoredOffer(None, table.astype(np.float32), 3, free)])
     assert ledger.ask("SELECT count(*) FROM offers") == 1
     for _ in range(100):  # twenty of fifty
-        record(ledger, [Offered(None, wide[choice.permutation(50)[:20]], 0, free)])
+        record(ledger, [StoredOffer(None, wide[choice.permutation(50)[:20]], 0, free)])
     assert ledger.ask("SELECT count(*) FROM offers") == 101
     stored = ledger.ask("SELECT sum(length(rows)) FROM offers")
     assert stored < (20 * 97 + 50 * 100) * 4 + 200  # every row once
     assert ledger.ask("SELECT sum(length(places)) FROM offers") <= 100 * 20 * 8
-    again = Offered(None, wide[:20], 0, free)
+    again = StoredOffer(None, wide[:20], 0, free)
     for offer in (again, again._replace(names=list(range(20))), again, again):
         record(ledger, [offer])
     assert ledger.ask("SELECT sum(length(rows)) FROM offers") < stored + 20  # names made it new

@@ -18,7 +18,7 @@ from ensemble_sampling.evaluation.sources import read
 from ensemble_sampling.files import Damaged
 from ensemble_sampling.ledger import sqlite
 from ensemble_sampling.ledger.export import export
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
 
 psycopg = pytest.importorskip("psycopg")
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -32,7 +32,7 @@ def place():
 
 def decided(number):
     features = np.array([number, 0.5], np.float32)
-    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+    return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
 
 
 def equal(one, other):
@@ -154,7 +154,7 @@ def test_no_password_is_in_a_message():
 def test_rows_and_tables_that_were_tampered_with_are_noticed(place):
     with closing(Ledger(place)) as ledger:
         ledger.add_decisions([decided(n) for n in range(300)])
-        ledger.add_outcomes([Observed(n, 1.0, 1.0) for n in range(300)])
+        ledger.add_outcomes([OutcomeRow(n, 1.0, 1.0) for n in range(300)])
     table = f'"{schema(place)}".decisions'
     admin(f"UPDATE {table} SET chosen = 0 WHERE number = 7")
     with closing(Ledger(place)) as ledger, pytest.raises(Damaged, match="row 7 of the table"):
@@ -178,7 +178,7 @@ def test_after_the_connection_was_lost_the_next_call_works(place, shared):
         ledger.store("x", b"1", durable=False)
         lose(place)
         with ledger.turn():
-            ledger.add_outcomes([Observed(1, 1.0, 1.0)])
+            ledger.add_outcomes([OutcomeRow(1, 1.0, 1.0)])
             assert ledger.decisions == 2
         lose(place)
         assert ledger.lease("a", 60)

@@ -9,7 +9,7 @@ import pytest
 from servers import admin, lose, new_place, schema
 
 import ensemble_sampling as es
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed, Revised
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
 from ensemble_sampling.ledger.postgres import Postgres
 from ensemble_sampling.ledger.rows import decision_row
 from ensemble_sampling.ledger.schema import INSERT, seal
@@ -42,7 +42,7 @@ def database(place):
 
 def decided(number):
     features = np.array([number, 0.5], np.float32)
-    return Decided(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
+    return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
 
 
 class Faults:
@@ -111,8 +111,8 @@ def test_a_ledger_goes_on_whenever_its_connection_is_lost(place, shared, kind, m
             calls = {
                 "refused": lambda: refused(ledger),
                 "write": write,
-                "observe": lambda n=first: ledger.add_outcomes([Observed(n, 1.0, 1.0)]),
-                "revise": lambda n=first: ledger.add_outcomes([], [Revised(n, 2.0, 2.0)]),
+                "observe": lambda n=first: ledger.add_outcomes([OutcomeRow(n, 1.0, 1.0)]),
+                "revise": lambda n=first: ledger.add_outcomes([], [RevisionRow(n, 2.0, 2.0)]),
                 "store": lambda n=first: ledger.store("x", b"%d" % n, durable=False),
                 "read": ledger.table,
             }
@@ -273,7 +273,7 @@ def test_rows_that_are_refused_at_the_end_of_a_turn_say_why(ledger):
             ledger.set("x", 1)
             ledger._database.executemany(INSERT["decisions"], [row])
             ledger.add_decisions([decided(1)])
-            ledger.add_outcomes([Observed(0, 1.0, 1.0)])
+            ledger.add_outcomes([OutcomeRow(0, 1.0, 1.0)])
 
     with pytest.raises(OSError, match=r"(?s)duplicate key .*; nothing was recorded"):
         turn()

@@ -13,8 +13,15 @@ import pytest
 from servers import new_place
 
 from ensemble_sampling.ledger import locks, schema
-from ensemble_sampling.ledger.ledger import Decided, Event, Ledger, Observed, Opinion, Revised
-from ensemble_sampling.ledger.offers import Offered
+from ensemble_sampling.ledger.ledger import (
+    DecisionRow,
+    Event,
+    Ledger,
+    Opinion,
+    OutcomeRow,
+    RevisionRow,
+)
+from ensemble_sampling.ledger.offers import StoredOffer
 from ensemble_sampling.ledger.sqlite import Sqlite, as_place
 
 
@@ -26,13 +33,13 @@ def place(request, tmp_path):
 
 def offer_of(number, actions=3):
     table = np.arange(2 * actions, dtype=np.float32).reshape(actions, 2) + number // 3
-    return Offered([f"a{k}" for k in range(actions)], table, 0, np.ones(actions, bool))
+    return StoredOffer([f"a{k}" for k in range(actions)], table, 0, np.ones(actions, bool))
 
 
 def decided(number, made=1e9):
     offer = offer_of(number)
     shares = np.array([0.25, 0.25, 0.5], np.float32)
-    return Decided(number, made + number, 2, "a2", offer.table[2], shares, offer=offer)
+    return DecisionRow(number, made + number, 2, "a2", offer.table[2], shares, offer=offer)
 
 
 def decide(ledger, count=1, **more):
@@ -44,7 +51,7 @@ def decide(ledger, count=1, **more):
 
 
 def observed(number):
-    return Observed(number, float(number), float(number))
+    return OutcomeRow(number, float(number), float(number))
 
 
 def shared(word):
@@ -293,7 +300,7 @@ def test_bytes_are_stored_whole_and_their_version_changes(place):
 def test_several_revisions_of_one_decision_in_one_call(place):
     with closing(Ledger(place, shared=True)) as ledger:
         decide(ledger)
-        added = [Revised(0, float(n), None, 1.0, f"order {n}") for n in range(1, 4)]
+        added = [RevisionRow(0, float(n), None, 1.0, f"order {n}") for n in range(1, 4)]
         ledger.add_outcomes([observed(0)], added)
         assert ledger.revised(0) == [(1.0, f"order {n}") for n in range(1, 4)]
         assert outcome(ledger, 0) == 3.0

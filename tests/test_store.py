@@ -20,7 +20,7 @@ from ensemble_sampling.cli import app
 from ensemble_sampling.decide import snapshots
 from ensemble_sampling.decide.snapshots import Snapshot
 from ensemble_sampling.decide.summary import inspect
-from ensemble_sampling.ledger.ledger import Ledger, Observed
+from ensemble_sampling.ledger.ledger import Ledger, OutcomeRow
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -129,7 +129,7 @@ def test_migrate_replays_the_history_into_another_agent(shop):
     ledger.close()
     reference = es.Bandit(other)  # as if the new agent had seen the old one's decisions
     reference._ledger.add_decisions(rows)
-    reference._ledger.add_outcomes([Observed(row.number, row.outcome, None) for row in rows])
+    reference._ledger.add_outcomes([OutcomeRow(row.number, row.outcome, None) for row in rows])
     assert equal(migrated, reference.state)
     with es.Bandit.open(folder, other) as bandit:
         assert equal(bandit.state, migrated)

@@ -9,7 +9,7 @@ import ensemble_sampling as es
 from ensemble_sampling.decide import summary as summary_module
 from ensemble_sampling.decide.summary import Summary, draw, summarize
 from ensemble_sampling.ledger import ledger as ledger_module
-from ensemble_sampling.ledger.ledger import Decided, Ledger, Observed
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
 
 SHARES = [[1.0, 0.0], [0.5, 0.5], [0.25, 0.75], [0.0, 1.0], [0.125, 0.875], [0.5, 0.5]]
 ORDER = [3, 0, 4, 1]  # outcomes come in this order, of decisions made at 100, 110, ...
@@ -22,10 +22,10 @@ def ledger(monkeypatch):
     ledger = Ledger(None)
     for number, shares in enumerate(SHARES):
         at, row = 100.0 + 10 * number, np.zeros(1, np.float32)
-        ledger.add_decisions([Decided(number, at, 0, None, row, np.array(shares, np.float32))])
+        ledger.add_decisions([DecisionRow(number, at, 0, None, row, np.array(shares, np.float32))])
     for number in ORDER:
         monkeypatch.setattr(ledger_module.time, "time", lambda n=number: ARRIVAL[n])
-        ledger.add_outcomes([Observed(number, [1.0], REWARDS[number], expired=number == 0)])
+        ledger.add_outcomes([OutcomeRow(number, [1.0], REWARDS[number], expired=number == 0)])
     monkeypatch.setattr(summary_module.time, "time", lambda: 175.0)
     return ledger
 

@@ -21,8 +21,8 @@ from ..inputs import foreign
 from ..inputs.columns import is_frame, needs_hasher, records
 from ..inputs.hashing import Hasher, precision
 from ..inputs.offer import Offer
-from ..ledger.ledger import Decided, Ledger, Observed
-from ..ledger.offers import Offered
+from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
+from ..ledger.offers import StoredOffer
 from ..ledger.sqlite import Place, as_place, exists, public
 from ..ledger.transactions import Process
 from . import notices
@@ -270,8 +270,8 @@ class Bandit:
                 shares = shares.astype(dtype)  # what a reading of the ledger will give
             name = None if names is None else names[index]
             chosen = table[index if len(table) > 1 else 0].astype(dtype)  # one's own
-            whole = Offered(names, table, context, mask) if ledger.keeps == "all" else None
-            rows.append(Decided(number, now, index, name, chosen, shares, offer=whole))
+            whole = StoredOffer(names, table, context, mask) if ledger.keeps == "all" else None
+            rows.append(DecisionRow(number, now, index, name, chosen, shares, offer=whole))
             id, action = ledger.decision_id(number), index if names is None else name
             decisions.append(Decision(id, index, action, shares.item(index), shares, values, order))
         self._setup.record_columns(ledger)
@@ -351,7 +351,7 @@ class Bandit:
             self._record(outcomes)
             return new
 
-    def _decision(self, id: str) -> Decided:
+    def _decision(self, id: str) -> DecisionRow:
         decided = self._ledger.decision(self._ledger.number(id))
         assert decided is not None  # it has a number
         return decided
@@ -368,7 +368,7 @@ class Bandit:
                 self._watch.learned(decided.number, outcome)
         return len(learned)
 
-    def _learn(self, learned: list[tuple[Decided, Any]], before: int) -> None:
+    def _learn(self, learned: list[tuple[DecisionRow, Any]], before: int) -> None:
         """Learn what was just recorded; there were `before` outcomes. After so many of them: save,
         and say what was noticed."""
         self._replica.learn(self._ledger, learned)
@@ -421,14 +421,14 @@ class Bandit:
         shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
         named = given.actions if self._inputs.arms is None or self._inputs.names else None
         rows = [
-            Decided(first + n, now, arm, named and named[n], row, share, foreign=True)
+            DecisionRow(first + n, now, arm, named and named[n], row, share, foreign=True)
             for n, (arm, row, share) in enumerate(
                 zip(arms, table.astype(dtype), shares.astype(dtype), strict=True)
             )
         ]
         self._setup.record_columns(self._ledger)
         reward = self._replica.reward
-        observed = [Observed(first + n, y, reward(y)) for n, y in enumerate(outcomes)]
+        observed = [OutcomeRow(first + n, y, reward(y)) for n, y in enumerate(outcomes)]
         self._ledger.add_decisions(rows, outcomes=observed)
         self._learn(list(zip(rows, outcomes, strict=True)), before)
         return len(rows)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ledger.ledger import Decided, Ledger, Observed, Revised
+from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
 from .replica import Replica
 
 
@@ -21,8 +21,8 @@ class Outcomes:
 
     def __init__(self, replica: Replica, ledger: Ledger):
         self._replica, self._ledger = replica, ledger
-        self._first: dict[int, tuple[Decided, Any]] = {}  # by the number of the decision
-        self._revised: dict[int, list[Revised]] = {}
+        self._first: dict[int, tuple[DecisionRow, Any]] = {}  # by the number of the decision
+        self._revised: dict[int, list[RevisionRow]] = {}
 
     def copy(self) -> "Outcomes":
         """One that goes on without changing this one."""
@@ -31,7 +31,7 @@ class Outcomes:
         other._revised = {number: list(rows) for number, rows in self._revised.items()}
         return other
 
-    def learn(self, id: str, decided: Decided, given: Any) -> bool:
+    def learn(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """The outcome of a decision; whether it is new."""
         outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
         if known is None:
@@ -42,7 +42,7 @@ class Outcomes:
         how = "expired with" if decided.expired else "has"
         raise Conflict(f"decision {id} {how} the outcome {known} and cannot have {outcome} as well")
 
-    def add(self, id: str, decided: Decided, given: Any, ref: str | None = None) -> bool:
+    def add(self, id: str, decided: DecisionRow, given: Any, ref: str | None = None) -> bool:
         """An amount that counts beside what is known; whether it is new, by its `ref`."""
         number, known = decided.number, self._known(decided)
         amount = self._replica.outcome(given, self._ledger)
@@ -66,7 +66,7 @@ class Outcomes:
         self._revise(number, self._replica.outcome(total, self._ledger), amount, ref)
         return True
 
-    def correct(self, id: str, decided: Decided, given: Any) -> bool:
+    def correct(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """Another outcome in the place of what is known; whether it is another."""
         outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
         if known is None:
@@ -75,25 +75,25 @@ class Outcomes:
             self._revise(decided.number, outcome)
         return outcome != known
 
-    def record(self, expired: bool = False) -> list[tuple[Decided, Any]]:
+    def record(self, expired: bool = False) -> list[tuple[DecisionRow, Any]]:
         """Write them to the ledger; the decisions that had no outcome before, with theirs."""
         reward = self._replica.reward
-        rows = [Observed(n, y, reward(y), expired) for n, (_, y) in self._first.items()]
+        rows = [OutcomeRow(n, y, reward(y), expired) for n, (_, y) in self._first.items()]
         revised = [row for all_of in self._revised.values() for row in all_of]
         self._ledger.add_outcomes(rows, revised)
         return list(self._first.values())
 
-    def _known(self, decided: Decided) -> Any:
+    def _known(self, decided: DecisionRow) -> Any:
         """The outcome of a decision after these."""
         number = decided.number
         if number in self._revised:
             return self._revised[number][-1].outcome
         return self._first[number][1] if number in self._first else decided.outcome
 
-    def _begin(self, decided: Decided, outcome: Any) -> None:
+    def _begin(self, decided: DecisionRow, outcome: Any) -> None:
         self._replica.inputs.arm(decided.number, decided.chosen, decided.action)
         self._first[decided.number] = decided, outcome
 
     def _revise(self, number: int, outcome: Any, added: Any = None, ref: str | None = None) -> None:
-        row = Revised(number, outcome, self._replica.reward(outcome), added, ref)
+        row = RevisionRow(number, outcome, self._replica.reward(outcome), added, ref)
         self._revised.setdefault(number, []).append(row)

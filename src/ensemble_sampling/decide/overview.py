@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..intervals import Span, mean
-from ..ledger.ledger import Decided, Ledger
-from ..ledger.offers import Offered
+from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.offers import StoredOffer
 from .decisions import Values
 
 LATEST = 10_000  # decisions that are looked at
@@ -165,7 +165,7 @@ def _shares(part: np.ndarray, names: Sequence[str], count: np.ndarray) -> list[d
 
 
 def recent(
-    ledger: Ledger, count: int = 20, value: Callable[[Offered], Values | None] | None = None
+    ledger: Ledger, count: int = 20, value: Callable[[StoredOffer], Values | None] | None = None
 ) -> list[dict[str, Any]]:
     """The last decisions, newest first, and why they were made.
 
@@ -180,7 +180,7 @@ def recent(
 
 
 def _explained(
-    row: Decided, id: str, value: Callable[[Offered], Values | None] | None
+    row: DecisionRow, id: str, value: Callable[[StoredOffer], Values | None] | None
 ) -> dict[str, Any]:
     offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
     free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)
@@ -211,7 +211,7 @@ def _explained(
     }
 
 
-def _called(row: Decided, k: int) -> Any:
+def _called(row: DecisionRow, k: int) -> Any:
     """The name of an action, or its place where it has none."""
     if row.offer is not None and row.offer.names is not None:
         return row.offer.names[k]

@@ -17,7 +17,7 @@ from ..fast.packing import Packed
 from ..inputs.columns import Columns
 from ..inputs.hashing import LARGEST, unmasked
 from ..inputs.scale import Scale, Usual, frozen
-from ..ledger.ledger import Decided, Ledger
+from ..ledger.ledger import DecisionRow, Ledger
 from ..ledger.sqlite import public
 from . import notices
 from .decisions import Values
@@ -223,7 +223,7 @@ class Replica:
             return now._replace(state=self.programs.hold(state), frozen=due, usual=usual)
         return Version(self._begin(scale), 0, due, now.revisions, usual)
 
-    def _apply(self, row: Decided, outcome: Any) -> None:
+    def _apply(self, row: DecisionRow, outcome: Any) -> None:
         now, recipe = self.version, self.setup.recipe
         assert now is not None
         usual = now.usual
@@ -251,7 +251,7 @@ class Replica:
                 f"history, which only the default agent takes, agent=None; got {self.agent!r}"
             )
 
-    def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
+    def learn(self, ledger: Ledger, rows: list[tuple[DecisionRow, Any]]) -> None:
         """The outcomes of these decisions, which were the last to be recorded."""
         (after, revisions), now = ledger.known, self.version
         ready = now is not None and (now.outcomes + len(rows), now.revisions) == (after, revisions)

@@ -13,7 +13,7 @@ from ..config import differences
 from ..core import fact
 from ..inputs.offer import Offer, shown
 from ..intervals import NEVER, POWERS, TAIL, Span, Weights
-from ..ledger.ledger import Decided, Ledger, Opinion
+from ..ledger.ledger import DecisionRow, Ledger, Opinion
 from .replica import Replica
 from .setup import Options, Setup
 
@@ -282,7 +282,7 @@ class Shadows:
             self.awake.pop(name)[1].forget(ledger)
 
     def opinions(
-        self, ledger: Ledger, rows: Sequence[Decided], offers: Sequence[Offer]
+        self, ledger: Ledger, rows: Sequence[DecisionRow], offers: Sequence[Offer]
     ) -> list[Opinion]:
         """What each would have done in these decisions, which are about to be recorded."""
         found = []
@@ -301,7 +301,7 @@ class Shadows:
                 self._sleep(name, error)
         return found
 
-    def learn(self, ledger: Ledger, rows: list[tuple[Decided, Any]]) -> None:
+    def learn(self, ledger: Ledger, rows: list[tuple[DecisionRow, Any]]) -> None:
         """What was just recorded."""
         for name, (_, replica) in list(self.awake.items()):
             try:

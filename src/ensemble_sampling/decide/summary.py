@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ledger.ledger import Decided, Ledger
+from ..ledger.ledger import DecisionRow, Ledger
 from ..ledger.sqlite import as_place
 from .shadows import Compared, compare
 from .snapshots import snapshot_noticed
@@ -103,7 +103,7 @@ def summarize(
     )
 
 
-def _agreement(row: Decided) -> float:
+def _agreement(row: DecisionRow) -> float:
     """How likely two draws from the probabilities are to be the same."""
     return float(row.probabilities @ row.probabilities)
 
@@ -128,7 +128,7 @@ def draw(ledger: Ledger, window: int = 100) -> "Figure":
     return figure
 
 
-def _pending(rows: list[Decided]) -> np.ndarray:
+def _pending(rows: list[DecisionRow]) -> np.ndarray:
     """How many outcomes were waited for before each decision and, last, are waited for now."""
     arrived = np.sort([row.learned for row in rows if row.learned is not None])
     come = np.searchsorted(arrived, [row.time for row in rows], side="right")

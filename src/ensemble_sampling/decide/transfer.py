@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ..files import Damaged
-from ..ledger.ledger import Decided, Ledger, Observed
+from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
 from ..ledger.offers import packed, unpacked
 from .replica import Replica
 
@@ -111,7 +111,7 @@ def import_history(
         outcome = replica.outcome(outcome, ledger)
         chances = np.array([] if chance is None else [chance], dtype)
         row = features[n].astype(dtype)
-        rows.append(Decided(first + n, now, chosen, action, row, chances, foreign=True))
-        outcomes.append(Observed(first + n, outcome, replica.reward(outcome)))
+        rows.append(DecisionRow(first + n, now, chosen, action, row, chances, foreign=True))
+        outcomes.append(OutcomeRow(first + n, outcome, replica.reward(outcome)))
     ledger.add_decisions(rows, outcomes=outcomes)
     return len(rows)

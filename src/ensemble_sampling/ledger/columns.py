@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .rows import Decided
+from .rows import DecisionRow
 
 COLUMNS = {  # and what they are in Parquet: one value, or lists of values, or lists of those
     "id": "text",
@@ -29,7 +29,7 @@ COLUMNS = {  # and what they are in Parquet: one value, or lists of values, or l
 }
 
 
-def entry(row: Decided, id_of: Callable[[int], str]) -> tuple[Any, ...]:
+def entry(row: DecisionRow, id_of: Callable[[int], str]) -> tuple[Any, ...]:
     """One decision in the order of COLUMNS, numbers that belong together as arrays."""
     offer, offered = row.offer, (None, None, None, None)
     if offer is not None:

@@ -18,11 +18,11 @@ from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
 from .rows import (
     PAGE,
-    Decided,
+    DecisionRow,
     Event,
-    Observed,
     Opinion,
-    Revised,
+    OutcomeRow,
+    RevisionRow,
     consecutive,
     decision_row,
     event_row,
@@ -231,9 +231,9 @@ class Ledger:
 
     def add_decisions(
         self,
-        rows: list[Decided],
+        rows: list[DecisionRow],
         opinions: Sequence[Opinion] = (),
-        outcomes: Sequence[Observed] = (),
+        outcomes: Sequence[OutcomeRow] = (),
         events: Sequence[Event] = (),
     ) -> None:
         """Record decisions, numbered on from those there are, what shadows said of them, what
@@ -267,7 +267,7 @@ class Ledger:
             recent = self._recent.rows
             for row in rows if not outcomes else ():
                 if row.features.dtype == row.probabilities.dtype == self.dtype:  # not rounded
-                    recent[row.number] = row if row.offer is None else Decided(*row[:-1])
+                    recent[row.number] = row if row.offer is None else DecisionRow(*row[:-1])
             while len(recent) > RECENT:
                 del recent[next(iter(recent))]
 
@@ -278,7 +278,7 @@ class Ledger:
             rows = db.execute(last, (self._offers.last, OFFERS // 16)).fetchall()[::-1]
             self._offers.see([unseal("offers", row) for row in rows], self.width)
 
-    def add_outcomes(self, rows: list[Observed], revised: Sequence[Revised] = ()) -> None:
+    def add_outcomes(self, rows: list[OutcomeRow], revised: Sequence[RevisionRow] = ()) -> None:
         """Record outcomes in the order they are learned, and those that take another's place."""
         if not rows and not revised:
             return
@@ -293,7 +293,9 @@ class Ledger:
             ]
             self._insert(held, {"outcomes": outcomes, "revisions": revisions})
 
-    def _revisions(self, rows: Sequence[Revised], held: int, now: float) -> list[tuple[Any, ...]]:
+    def _revisions(
+        self, rows: Sequence[RevisionRow], held: int, now: float
+    ) -> list[tuple[Any, ...]]:
         """Numbered by themselves, and by decision."""
         made, before = [], {row.decision: len(self.revised(row.decision)) for row in rows}
         for number, row in enumerate(rows, start=held + 1):
@@ -378,13 +380,13 @@ class Ledger:
         with self._transactions.reading() as db:
             yield History(db, self.dtype, self._transactions.counts())
 
-    def decision(self, number: int) -> Decided | None:
+    def decision(self, number: int) -> DecisionRow | None:
         known = self._recent.rows.get(number)
         if known is not None and self._counts.held is not None and not self._shared:
             return known
         return self.find([number]).get(number)
 
-    def find(self, numbers: Sequence[int]) -> dict[int, Decided]:
+    def find(self, numbers: Sequence[int]) -> dict[int, DecisionRow]:
         """Those that there are of some decisions."""
         if not numbers:
             return {}
@@ -402,7 +404,7 @@ class Ledger:
         with self._transactions.reading() as db:
             return self._pending.before(before, db, self._transactions.counts())
 
-    def learned(self, after: int) -> Iterator[Decided]:
+    def learned(self, after: int) -> Iterator[DecisionRow]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
         with self._history() as history:
             yield from history.learned(after)
@@ -417,17 +419,17 @@ class Ledger:
         with self._history() as history:
             return history.first_revised(after)
 
-    def latest(self, count: int) -> Iterator[Decided]:
+    def latest(self, count: int) -> Iterator[DecisionRow]:
         """The last `count` decisions."""
         with self._history() as history:
             yield from history.between(max(0, self.decisions - count), self.decisions)
 
-    def between(self, first: int, last: int) -> Iterator[Decided]:
+    def between(self, first: int, last: int) -> Iterator[DecisionRow]:
         """The decisions first, ..., last - 1, with what was on offer."""
         with self._history() as history:
             yield from history.between(first, min(last, self.decisions), offers=True)
 
-    def all(self, offers: bool = False) -> Iterator[Decided]:
+    def all(self, offers: bool = False) -> Iterator[DecisionRow]:
         """Every decision, with what was on offer if that is wanted."""
         with self._history() as history:
             yield from history.all(offers)

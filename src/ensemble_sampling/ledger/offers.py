@@ -10,7 +10,7 @@ import numpy as np
 
 from ..files import Damaged
 from ..inputs.hashing import TEXT
-from .rows import Offered, read_pages, unseal
+from .rows import StoredOffer, read_pages, unseal
 
 OFFERS, ROWS = 2**12, 2**15  # how many of the last are looked through for a repetition
 SMALLEST = 16  # bytes: a shorter row is kept again rather than looked for
@@ -57,7 +57,7 @@ class Writer:
         _forget_oldest(self._offers, OFFERS)
         self._forget_oldest_rows()
 
-    def row(self, decision: int, offered: Offered | None) -> tuple[Any, ...] | None:
+    def row(self, decision: int, offered: StoredOffer | None) -> tuple[Any, ...] | None:
         """The row to be kept for a decision; None where the last one says it all."""
         if offered is None:
             source, about = None, (None,) * 5
@@ -75,7 +75,7 @@ class Writer:
         same = None if source == decision else source
         return (decision, self.count - 1, same, *about, available)
 
-    def _source(self, decision: int, offered: Offered) -> tuple[int, tuple[Any, ...]]:
+    def _source(self, decision: int, offered: StoredOffer) -> tuple[int, tuple[Any, ...]]:
         """The decision that has this on offer first, and what to keep if it is this one."""
         context, count = offered.context, len(offered.available)
         if len(offered.table) != count:
@@ -161,7 +161,7 @@ class Reader:
         if before is not None:
             yield begun, last, before
 
-    def offered(self, row: Sequence[Any], features: np.ndarray) -> Offered | None:
+    def offered(self, row: Sequence[Any], features: np.ndarray) -> StoredOffer | None:
         """What a row says of a decision whose chosen action has these features."""
         decision, _, same, _, _, _, _, _, available = row
         if same is None and row[4] is None:
@@ -177,7 +177,7 @@ class Reader:
         free = np.ones(count, bool)
         if available is not None:
             free = np.unpackbits(np.frombuffer(available, np.uint8), count=count).astype(bool)
-        return Offered(names, table, context, free)
+        return StoredOffer(names, table, context, free)
 
     def _part(self, decision: int, row: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """The row of an earlier decision, its names and own rows read."""

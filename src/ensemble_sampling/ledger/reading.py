@@ -10,7 +10,7 @@ import numpy as np
 from ..files import Damaged
 from . import schema
 from .offers import Reader
-from .rows import PAGE, Decided, consecutive, from_rows, read_pages, unseal
+from .rows import PAGE, DecisionRow, consecutive, from_rows, read_pages, unseal
 
 RECENT = 1000  # decisions that are remembered, for outcomes that come soon
 DECISIONS = "decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number"
@@ -31,12 +31,12 @@ class History:
     def __init__(self, db: Any, dtype: np.dtype, held: dict[str, int]):
         self._db, self._dtype, self._held = db, dtype, held
 
-    def decision(self, number: int) -> Decided | None:
+    def decision(self, number: int) -> DecisionRow | None:
         return self.decisions([number]).get(number)
 
-    def decisions(self, numbers: Sequence[int]) -> dict[int, Decided]:
+    def decisions(self, numbers: Sequence[int]) -> dict[int, DecisionRow]:
         """Those of them that there are."""
-        found: dict[int, Decided] = {}
+        found: dict[int, DecisionRow] = {}
         for start in range(0, len(numbers), PAGE):
             some = numbers[start : start + PAGE]
             marks = ", ".join("?" * len(some))
@@ -44,14 +44,14 @@ class History:
             found |= self._read(DECISIONS, self._db.execute(query, some))
         return found
 
-    def learned(self, after: int) -> Iterator[Decided]:
+    def learned(self, after: int) -> Iterator[DecisionRow]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
         rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after, SPLIT)
         count = self._held["outcomes"] - after
         for _, row in consecutive("outcomes", rows, after + 1, count):
             yield row
 
-    def between(self, first: int, last: int, offers: bool = False) -> Iterator[Decided]:
+    def between(self, first: int, last: int, offers: bool = False) -> Iterator[DecisionRow]:
         """The decisions first, ..., last - 1, with what was on offer if that is wanted."""
         condition = f"d.number > ? AND d.number < {last} ORDER BY d.number"
         found = self._rows(DECISIONS, condition, first - 1, 0)
@@ -59,7 +59,7 @@ class History:
         plain = _marked((row for _, row in rows), self.imports())
         return self._with_offers(plain, first, last) if offers else plain
 
-    def all(self, offers: bool = False) -> Iterator[Decided]:
+    def all(self, offers: bool = False) -> Iterator[DecisionRow]:
         """Every decision; rows that an index lost are missed."""
         learned = revisions = 0
         for row in self.between(0, self._held["decisions"], offers):
@@ -73,7 +73,9 @@ class History:
         if revisions != self._held["revisions"]:
             raise Damaged("its index of revisions does not fit them")
 
-    def _with_offers(self, rows: Iterator[Decided], first: int, last: int) -> Iterator[Decided]:
+    def _with_offers(
+        self, rows: Iterator[DecisionRow], first: int, last: int
+    ) -> Iterator[DecisionRow]:
         if (start := next(rows, None)) is None:
             return
         reader = Reader(self._db, len(start.features), self._dtype)
@@ -120,7 +122,7 @@ class History:
 
     def _rows(
         self, tables: str, condition: str, after: int, key: int
-    ) -> Iterator[tuple[int, Decided]]:
+    ) -> Iterator[tuple[int, DecisionRow]]:
         """Rows with the number they have in the first of the tables, which is the whole one."""
         return self._read(tables, read_pages(self._db, self._query(tables, condition), after, key))
 
@@ -130,7 +132,7 @@ class History:
             return f"SELECT d.*, o.*, r.* FROM {tables} WHERE {condition}"
         return f"SELECT d.*, o.*, NULL FROM {tables} WHERE {condition}"
 
-    def _read(self, tables: str, rows: Iterable[Any]) -> Iterator[tuple[int, Decided]]:
+    def _read(self, tables: str, rows: Iterable[Any]) -> Iterator[tuple[int, DecisionRow]]:
         for row in rows:
             decision, outcome, revision = row[:SPLIT], row[SPLIT:THIRD], row[THIRD:]
             if decision[0] is None:
@@ -141,7 +143,7 @@ class History:
             yield number, from_rows(unseal("decisions", decision), known, now, self._dtype)
 
 
-def _marked(rows: Iterator[Decided], foreign: list[range]) -> Iterator[Decided]:
+def _marked(rows: Iterator[DecisionRow], foreign: list[range]) -> Iterator[DecisionRow]:
     """With a flag on those that were made elsewhere."""
     ahead = iter(foreign)
     numbers = next(ahead, None)
@@ -160,10 +162,10 @@ class Recent:
         self.clear()
 
     def clear(self) -> None:
-        self.rows: dict[int, Decided] = {}
+        self.rows: dict[int, DecisionRow] = {}
         self._outcomes = 0  # those after them were not looked at
 
-    def follow(self, db: Any, outcomes: int) -> dict[int, Decided]:
+    def follow(self, db: Any, outcomes: int) -> dict[int, DecisionRow]:
         """Without those whose outcome came, by whomever it was recorded."""
         if outcomes - self._outcomes > RECENT:
             self.rows.clear()

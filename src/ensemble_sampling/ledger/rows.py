@@ -13,7 +13,7 @@ from ..files import Damaged
 PAGE = 256  # rows that are read at a time
 
 
-class Offered(NamedTuple):
+class StoredOffer(NamedTuple):
     """What was on offer in one decision.
 
     table: features (K, d), or one row (1, d) that all K actions share.
@@ -32,7 +32,7 @@ class Offered(NamedTuple):
         return np.broadcast_to(self.table, (len(self.available), self.table.shape[1]))
 
 
-class Decided(NamedTuple):
+class DecisionRow(NamedTuple):
     """A decision as the ledger holds it, with its outcome if that has come."""
 
     number: int
@@ -48,7 +48,7 @@ class Decided(NamedTuple):
     first: Any = None  # the outcome before it was revised
     revised: float | None = None
     foreign: bool = False  # made elsewhere: only the chosen action's probability is known, if any
-    offer: Offered | None = None
+    offer: StoredOffer | None = None
 
     @property
     def probability(self) -> float | None:
@@ -58,7 +58,7 @@ class Decided(NamedTuple):
         return float(self.probabilities[0]) if len(self.probabilities) else None
 
 
-class Observed(NamedTuple):
+class OutcomeRow(NamedTuple):
     """An outcome to be recorded."""
 
     decision: int
@@ -67,7 +67,7 @@ class Observed(NamedTuple):
     expired: bool = False
 
 
-class Revised(NamedTuple):
+class RevisionRow(NamedTuple):
     """An outcome that takes the place of another, to be recorded; the sum, where it was added."""
 
     decision: int
@@ -109,7 +109,7 @@ class Name(NamedTuple):
     time: float
 
 
-def decision_row(row: Decided, dtype: np.dtype) -> tuple[Any, ...]:
+def decision_row(row: DecisionRow, dtype: np.dtype) -> tuple[Any, ...]:
     name = None if row.action is None else json.dumps(row.action)
     numbers = [
         part.astype(dtype, copy=False).tobytes() for part in (row.features, row.probabilities)
@@ -121,12 +121,12 @@ def event_row(number: int, row: Event) -> tuple[Any, ...]:
     return (number, row.event, row.slot, row.decision, int(row.deferred))
 
 
-def outcome_row(sequence: int, time: float, row: Observed) -> tuple[Any, ...]:
+def outcome_row(sequence: int, time: float, row: OutcomeRow) -> tuple[Any, ...]:
     about = (json.dumps(row.outcome), _number(row.reward), int(row.expired))
     return (sequence, row.decision, time, *about)
 
 
-def revision_row(number: int, nth: int, time: float, row: Revised) -> tuple[Any, ...]:
+def revision_row(number: int, nth: int, time: float, row: RevisionRow) -> tuple[Any, ...]:
     added = None if row.added is None else json.dumps(row.added)
     about = (json.dumps(row.outcome), _number(row.reward))
     return (number, row.decision, nth, time, added, row.ref, *about)
@@ -142,9 +142,9 @@ def from_rows(
     outcome: Sequence[Any] | None,
     revision: Sequence[Any] | None,
     dtype: np.dtype,
-) -> Decided:
+) -> DecisionRow:
     number, at, chosen, action, features, shares = decision
-    row = Decided(
+    row = DecisionRow(
         number,
         at,
         chosen,
@@ -157,12 +157,12 @@ def from_rows(
     _, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return Decided(*row[:6], first, reward, learned, bool(expired), first)
+        return DecisionRow(*row[:6], first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
-    return Decided(*row[:6], now, reward, learned, bool(expired) and begun, first, at)
+    return DecisionRow(*row[:6], now, reward, learned, bool(expired) and begun, first, at)
 
 
 def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:

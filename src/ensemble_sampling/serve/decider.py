@@ -14,8 +14,8 @@ from ..decide.replica import MANY
 from ..decide.setup import HASHER, common_width
 from ..inputs.columns import needs_hasher
 from ..inputs.offer import Offer
-from ..ledger.ledger import Decided, Event, Opinion
-from ..ledger.offers import Offered
+from ..ledger.ledger import DecisionRow, Event, Opinion
+from ..ledger.offers import StoredOffer
 from .outcomes import Reply, Report, observe
 from .replicas import Replicas, refusing
 from .types import Choice, ChoiceRequest, Refused
@@ -27,7 +27,7 @@ class Draft(NamedTuple):
 
     request: ChoiceRequest
     names: Sequence[Any] | None
-    row: Decided
+    row: DecisionRow
     values: Values | None
     opinions: list[Opinion]
 
@@ -197,9 +197,9 @@ class Decider:
             index = self._index(shares)
         shares = shares.astype(ledger.dtype, copy=False)
         chosen = table[index if len(table) > 1 else 0].astype(ledger.dtype)
-        kept = Offered(names, table, context, mask) if ledger.keeps == "all" else None
+        kept = StoredOffer(names, table, context, mask) if ledger.keeps == "all" else None
         name = None if names is None else names[index]
-        row = Decided(number, time.time(), index, name, chosen, shares, offer=kept)
+        row = DecisionRow(number, time.time(), index, name, chosen, shares, offer=kept)
         shadows, apprentice = self._replicas.shadows, self._replicas.apprentice
         said = shadows.opinions(ledger, [row], [offer]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
@@ -219,7 +219,7 @@ class Decider:
             key: self._again(event)
             for key, event in (self._ledger.find_events(keys) if keys else {}).items()
         }
-        rows: list[Decided] = []
+        rows: list[DecisionRow] = []
         said: list[Opinion] = []
         events: list[Event] = []
         choices: list[Choice] = []
@@ -288,7 +288,7 @@ class Decider:
         names = list(request.actions) if isinstance(request.actions, Mapping) else actions
         return _foreseen(names, found.probabilities, found.values)
 
-    def value(self, offer: Offered) -> Values | None:
+    def value(self, offer: StoredOffer) -> Values | None:
         """What every action of an earlier offer is worth by what is known now."""
         self.warmup.prepare(Offer(offer.table, offer.names, offer.available), 1)
         with self._replicas.door:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..decide.outcomes import Outcomes
-from ..ledger.ledger import Decided, Ledger
+from ..ledger.ledger import DecisionRow, Ledger
 from .replicas import Replicas, refusing
 from .types import Refused
 
@@ -56,7 +56,7 @@ def _numbers(ledger: Ledger, ids: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _decision(ledger: Ledger, id: str) -> Decided:
+def _decision(ledger: Ledger, id: str) -> DecisionRow:
     """Within a turn: the decision that an id means."""
     number = _numbers(ledger, [id]).get(id)
     decided = None if number is None else ledger.decision(number)
