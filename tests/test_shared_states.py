@@ -170,7 +170,7 @@ def test_a_first_decision_that_is_not_recorded_settles_nothing(opened, monkeypat
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one._ledger, "_commit", full)
+        patch.setattr(one._ledger._transactions, "_commit", full)
         with pytest.raises(OSError, match="full"):
             one.work([[ChoiceRequest(ROWS)]], [])
     decide(one, ChoiceRequest([[1.0, 2.0, 3.0]]))
