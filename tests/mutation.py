@@ -3,7 +3,7 @@
     python tests/mutation.py agents posteriors.ensemble --sample 40 --seed 1
 
 applies mutants (a comparison, sign, number, truth value or order of arguments changed) one by one
-to a copy of the package, runs the tests that belong to the module, and prints the mutants that
+to a copy of the package, runs the tests of the module's room, and prints the mutants that
 survive. What was tried is kept in a JSON file and not tried again; delete it to start anew.
 """
 
@@ -22,48 +22,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "ensemble_sampling"
-TESTS = {
-    "core": "core agents ensemble contract",
-    "checks": "bad_input bad_input_learners agents",
-    "code": "config",
-    "config": "config agents",
-    "agents.thompson": "agents bad_input contract",
-    "worlds.linear": "environments contract bad_input",
-    "posteriors.ensemble": "ensemble agents contract",
-    "posteriors.exact": "agents bad_input contract",
-    "posteriors.point": "agents bad_input contract",
-    "posteriors.dropout": "network bad_input contract",
-    "posteriors.estimators": "estimators bad_input",
-    "learners.linear": "linear forgetting ensemble bad_input_learners contract",
-    "learners.per_action": "per_action forgetting contract",
-    "learners.network": "network bad_input_learners contract",
-    "learners.losses": "network contract",
-    "learners.histories": "network contract",
-    "rewards": "linear network environments bad_input_learners",
-    "networks": "network bad_input_learners",
-    "simulation.loop": "simulate contract",
-    "simulation.run": "simulate bad_input_studies",
-    "simulation.programs": "simulate bad_input_studies",
-    "simulation.checkpoint": "simulate",
-    "simulation.results": "simulate results",
-    "simulation.selection": "sweep",
-    "simulation.sweep": "sweep",
-    "simulation.table": "sweep",
-    "decide.bandit": "bandit bad_input_decide interrupts",
-    "decide.setup": "bandit default tables store",
-    "decide.replica": "bandit scale store interrupts revisions",
-    "ledger.offers": "offered damage",
-    "ledger.reading": "damage revisions offered ledger",
-    "inputs.foreign": "foreign",
-    "decide.shadows": "shadows",
-    "ledger.export": "export",
-    "inputs.scale": "scale bandit",
-    "ledger.ledger": "ledger store damage",
-    "decide.snapshots": "store damage",
-    "inputs.hashing": "features bad_input_decide",
-    "inputs.offer": "features bandit bad_input_decide",
-    "decide.summary": "summary",
-}
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -144,6 +102,13 @@ def _put(parent: ast.AST, field: str, position: int | None, node: ast.AST) -> No
         getattr(parent, field)[position] = node
 
 
+def tests_of(module: str) -> list[str]:
+    """Those of its room; and the contract and the bad input, which all rooms share."""
+    room = module.partition(".")[0]
+    own = f"tests/{room}" if (ROOT / "tests" / room).is_dir() else f"tests/test_{room}.py"
+    return [own, "tests/test_contract.py", "tests/test_bad_input.py"]
+
+
 def noticed(home: Path, tests: list[str], limit: float) -> bool:
     """Whether the tests fail, or take too long, with the package as it is in `home`."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
@@ -159,8 +124,8 @@ def noticed(home: Path, tests: list[str], limit: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("modules", nargs="+", help=f"such as {', '.join(list(TESTS)[:3])}")
-    parser.add_argument("--tests", nargs="+", help="test files, in place of the module's own")
+    parser.add_argument("modules", nargs="+", help="such as agents.thompson")
+    parser.add_argument("--tests", nargs="+", help="test files, in place of those of its room")
     parser.add_argument("--sample", type=int, help="try so many of a module's mutants, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=300, help="seconds for one mutant")
@@ -168,7 +133,7 @@ def main() -> None:
     options = parser.parse_args()
     results = json.loads(options.results.read_text()) if options.results.exists() else {}
     for module in options.modules:
-        tests = options.tests or [f"tests/test_{name}.py" for name in TESTS[module].split()]
+        tests = options.tests or tests_of(module)
         relative = Path(*module.split(".")).with_suffix(".py")
         found = list(mutants((PACKAGE / relative).read_text()))
         if options.sample is not None:

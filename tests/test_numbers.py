@@ -61,7 +61,7 @@ UNQUOTED = {
     ("docs/how-to/security.md", "512 KiB"): "a setting of the server",
     ("docs/how-to/security.md", "4 MB"): "a setting of the server",
     ("docs/how-to/serve.md", "4 MB"): "a setting of the server",
-    (DEFAULT, "26 MiB"): "the sizes of its arrays, which tests/test_default.py adds up",
+    (DEFAULT, "26 MiB"): "the sizes of its arrays, which tests/decide/test_default.py adds up",
     (DEFAULT, "256 MiB"): "a setting",
     ("docs/how-to/trees.md", "a quarter"): "a setting of the posterior",
     (CAPACITY, "a tenth"): "a setting of the learner, and the table's last row but one",

@@ -11,7 +11,7 @@ from ensemble_sampling.serve.http.limits import Limits
 from ensemble_sampling.serve.http.openapi import DESCRIPTIONS, document, statuses
 from ensemble_sampling.serve.http.routes import OPERATIONS
 
-FILE = Path(__file__).parents[1] / "benchmarks" / "serve_fuzz.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "serve_fuzz.py"
 
 
 def test_generated_requests_meet_no_fault_and_answers_are_as_documented(tmp_path):

@@ -13,7 +13,7 @@ from ensemble_sampling import code, files
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import regret, study
 
-PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "own-study.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-study.md"
 runner = CliRunner()
 
 SMALL = """

@@ -37,7 +37,7 @@ PAPER = {
     "3d": (500, 1_000, ["5 models", "10 models", "30 models", "50 models"]),
 }
 CHANGING = {"seconds", "finished"}
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ AT = np.arange(N)
 
 
 def coverage_module():
-    path = Path(__file__).parents[1] / "benchmarks" / "evaluate_coverage.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "evaluate_coverage.py"
     spec = importlib.util.spec_from_file_location("evaluate_coverage", path)
     assert spec is not None
     assert spec.loader is not None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ensemble_sampling.experiments.paper import others
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 PLAN = {"periods": 500, "realizations": 1000, "machine": "a GPU"}
 
 
