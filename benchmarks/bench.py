@@ -257,7 +257,7 @@ def items(full: bool) -> list[Item]:
         found.append(Item(f"{name}, 100 members", agent, world, *size, needs, loop, 1000))
     if not full:
         found.append(found[-1]._replace(realizations=10_000, loop=None, repeats=2))
-        still = es.EnsembleSampling(learner, 100, es.Unperturbed())
+        still = es.EnsembleSampling(learner, 100, es.posteriors.Unperturbed())
         found.append(Item(f"{name}, no noise for members", still, world, *size))
         found.append(Item(f"{name}, no members", es.Uniform(), world, *size))
     for dim in (20, 100):
@@ -332,7 +332,7 @@ class NumpyBandit:
 
 
 def network_agent(dim: int, members: int) -> Any:
-    return es.EnsembleSampling(es.Network(es.GaussianMLP(dim, (50,)), dim, 2000), members)
+    return es.EnsembleSampling(es.Network(es.networks.GaussianMLP(dim, (50,)), dim, 2000), members)
 
 
 def contenders(actions: int, dim: int, members: int, folder: str) -> dict[str, Any]:

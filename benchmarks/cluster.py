@@ -27,7 +27,9 @@ ROUNDS = 3
 NAMES = ("arms", "periods", "realizations", "chunks")
 
 
-def seconds(engine: es.Engine, arms: int, periods: int, chunk: int, chunks: int) -> float:
+def seconds(
+    engine: es.simulation.Engine, arms: int, periods: int, chunk: int, chunks: int
+) -> float:
     """Of a chunk of a run that was compiled before, the median of a few runs."""
     learner = es.IndependentArms(arms=arms, noise_std=1.0)
     agent, world = es.EnsembleSampling(learner, members=10), es.GaussianArms(arms=arms)
@@ -48,7 +50,10 @@ def main() -> None:
     ray.init(address=cluster.address, log_to_driver=False)
     sizes = {"empty": (2, 1, 1, 128), "full": (50, 500, 512, 16)}
     found = {
-        name: {"local": seconds(es.Local(), *size), "ray": seconds(es.Ray(), *size)}
+        name: {
+            "local": seconds(es.simulation.Local(), *size),
+            "ray": seconds(es.simulation.Ray(), *size),
+        }
         for name, size in sizes.items()
     }
     ray.shutdown()

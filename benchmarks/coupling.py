@@ -15,7 +15,9 @@ import ensemble_sampling as es
 ARMS = 50
 
 
-def totals(agent: es.Agent, noise_std: float, realizations: int, periods: int) -> list[np.ndarray]:
+def totals(
+    agent: es.core.Agent, noise_std: float, realizations: int, periods: int
+) -> list[np.ndarray]:
     """Total regret of every realization: with a seed, with another seed, coupled."""
     env, found = es.GaussianArms(ARMS, noise_std), []
     for seed, coupled in ((1, False), (2, False), (1, True)):

@@ -34,7 +34,7 @@ def other_name_for_sgd(rate: Any) -> optax.GradientTransformation:
 
 
 def learner(capacity: int, optimizer: Callable[[Any], Any] = optax.sgd) -> es.Network:
-    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
+    make = es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
     how: Any = {"steps": STEPS, "batch": BATCH, "learning_rate": RATE, "optimizer": optimizer}
     return es.Network(make, DIM, capacity, NOISE_STD, 1.0, **how)
 
@@ -179,7 +179,7 @@ def _timed(
     """Seconds of a first run, with compilation, and of others; the first one's result."""
     agent = es.EnsembleSampling(learner, members)
 
-    def run() -> es.Result:
+    def run() -> es.simulation.Result:
         return es.simulate(
             agent, es.NetworkBandit(), periods, realizations, keep=True, progress=False
         )
@@ -202,7 +202,7 @@ def constant_cost(members: int = 10, capacity: int = 500) -> None:
         def one(state, key):
             i = jax.random.randint(key, (), 0, 100)
             y = jax.random.normal(key)
-            return agent.update(key, state, es.Action(i, features[i]), y), None
+            return agent.update(key, state, es.core.Action(i, features[i]), y), None
 
         return jax.lax.scan(one, state, jax.random.split(key, 100))[0]
 

@@ -53,7 +53,7 @@ class Rectifiers(eqx.Module):
     scale: float = eqx.field(static=True, default=1.0)
     pull: float = eqx.field(static=True, default=0.0)
 
-    def __call__(self, key: Array) -> es.MLP:
+    def __call__(self, key: Array) -> es.networks.MLP:
         widths = [DIM + 1, *self.hidden]
         shapes = [(n, m) for m, n in pairwise(widths)] + [(widths[-1],)]
         keys = jax.random.split(key, len(shapes))
@@ -61,7 +61,7 @@ class Rectifiers(eqx.Module):
             jax.random.truncated_normal(k, -2.0, 2.0, shape) / math.sqrt(shape[-1])
             for k, shape in zip(keys, shapes, strict=True)
         ]
-        return es.MLP([*drawn[:-1], self.scale * drawn[-1]], 0.0, False, True)
+        return es.networks.MLP([*drawn[:-1], self.scale * drawn[-1]], 0.0, False, True)
 
 
 class World(NamedTuple):
@@ -80,17 +80,17 @@ class NeuralTestbed(eqx.Module):
         odds = jax.vmap(Rectifiers()(network_key))(actions)
         return World(actions, jax.nn.sigmoid(scale(self.temperature) * odds))
 
-    def offer(self, key: Array, world: World) -> es.Round:
-        return es.Round(world.actions, world.means)
+    def offer(self, key: Array, world: World) -> es.core.Round:
+        return es.core.Round(world.actions, world.means)
 
-    def outcome(self, key: Array, world: World, action: es.Action) -> Array:
+    def outcome(self, key: Array, world: World, action: es.core.Action) -> Array:
         return jax.random.bernoulli(key, world.means[action.index]).astype(float)
 
 
 def network(t: float, make: Any, **changes: Any) -> es.Network:
     """As published: raw weights, and a pull that weakens with the data."""
     settings: dict[str, Any] = {"noise_std": 0.5, "prior_std": decay(t), "learning_rate": RATE}
-    settings |= changes | {"steps": 1, "batch": BATCH, "loss": es.CrossEntropy()}
+    settings |= changes | {"steps": 1, "batch": BATCH, "loss": es.learners.CrossEntropy()}
     return es.Network(make, DIM, CAPACITY, **settings)
 
 
@@ -102,37 +102,39 @@ def ours(t: float, **changes: Any) -> es.Network:
 
 def told_nothing(t: float) -> es.Network:
     """What one gets who gives nothing but sizes."""
-    make = es.GaussianMLP(DIM, HIDDEN)
+    make = es.networks.GaussianMLP(DIM, HIDDEN)
     return network(t, make, noise_std=None, prior_std=None, learning_rate=0.03)
 
 
 def prior_functions(t: float, members: int) -> es.ThompsonSampling:
-    make = es.RandomisedPrior(Rectifiers(), 3 * math.sqrt(2 / t), Rectifiers())
-    return es.EnsembleSampling(network(t, make), members, es.Unperturbed())
+    make = es.learners.RandomisedPrior(Rectifiers(), 3 * math.sqrt(2 / t), Rectifiers())
+    return es.EnsembleSampling(network(t, make), members, es.posteriors.Unperturbed())
 
 
-def epinet(t: float) -> es.Posterior:
+def epinet(t: float) -> es.core.Posterior:
     width = 8
     learner = network(t, Rectifiers(), prior_std=decay(t) / math.sqrt(0.2))
     prior, size = Rectifiers((5, 5)), 0.3 / t * math.sqrt(2 * width)
-    return es.Epinet(learner, width, (15, 15), prior, size, width, perturbed=False)
+    return es.posteriors.Epinet(learner, width, (15, 15), prior, size, width, perturbed=False)
 
 
-def hypermodel(t: float, indices: int) -> es.Posterior:
-    return es.Hypermodel(ours(t), 5, indices, perturbed=False)
+def hypermodel(t: float, indices: int) -> es.core.Posterior:
+    return es.posteriors.Hypermodel(ours(t), 5, indices, perturbed=False)
 
 
 def anchored(t: float, members: int) -> es.ThompsonSampling:
-    return es.EnsembleSampling(ours(t), members, es.Unperturbed())
+    return es.EnsembleSampling(ours(t), members, es.posteriors.Unperturbed())
 
 
 AGENTS: dict[str, Callable[[float], Any]] = {
     "plain": lambda t: es.Greedy(network(t, Rectifiers())),
     "epsilon": lambda t: es.EpsilonGreedy(network(t, Rectifiers()), 0.05),
-    "ensemble": lambda t: es.EnsembleSampling(network(t, Rectifiers()), 100, es.Unperturbed()),
+    "ensemble": lambda t: es.EnsembleSampling(
+        network(t, Rectifiers()), 100, es.posteriors.Unperturbed()
+    ),
     "ensemble+": lambda t: prior_functions(t, 100),
     "ensemble+ 10": lambda t: prior_functions(t, 10),
-    "dropout": lambda t: es.Dropout(network(t, Rectifiers((100, 100))), 0.1),
+    "dropout": lambda t: es.posteriors.Dropout(network(t, Rectifiers((100, 100))), 0.1),
     "hypermodel": lambda t: hypermodel(t, 128),
     "hypermodel 10": lambda t: hypermodel(t, 10),
     "epinet": epinet,
@@ -144,11 +146,11 @@ AGENTS: dict[str, Callable[[float], Any]] = {
     "anchored 100": lambda t: anchored(t, 100),
     "told nothing 10": lambda t: es.EnsembleSampling(told_nothing(t), 10),
     "told nothing 30": lambda t: es.EnsembleSampling(told_nothing(t), 30),
-    "langevin": lambda t: es.Langevin(ours(t)),
-    "langevin 10": lambda t: es.Langevin(ours(t), 10),
-    "ensemble++": lambda t: es.EnsemblePlus(ours(t), 10),
-    "ensemble++ unperturbed": lambda t: es.EnsemblePlus(ours(t), 10, perturbed=False),
-    "backprop": lambda t: es.BayesByBackprop(ours(t), 0.1, 1),
+    "langevin": lambda t: es.posteriors.Langevin(ours(t)),
+    "langevin 10": lambda t: es.posteriors.Langevin(ours(t), 10),
+    "ensemble++": lambda t: es.posteriors.EnsemblePlus(ours(t), 10),
+    "ensemble++ unperturbed": lambda t: es.posteriors.EnsemblePlus(ours(t), 10, perturbed=False),
+    "backprop": lambda t: es.posteriors.BayesByBackprop(ours(t), 0.1, 1),
 }
 PUBLISHED = {
     "plain": (2205, 1),
@@ -188,7 +190,7 @@ def chunk(
     def period(state: Any, t: Array) -> tuple[Any, Array]:
         act_key, outcome_key, update_key = jax.random.split(jax.random.fold_in(keys, t), 3)
         index = agent.act(act_key, state, world.actions)
-        action = es.Action(index, world.actions[index])
+        action = es.core.Action(index, world.actions[index])
         outcome = place.outcome(outcome_key, world, action)
         regret = world.means.max() - world.means[index]
         return agent.update(update_key, state, action, outcome), regret
@@ -202,7 +204,7 @@ def operations(agent: Any) -> tuple[float, float]:
     with jax.default_device(jax.devices("cpu")[0]):  # a GPU's compiler does not count
         key = jax.random.key(0)
         state = jax.eval_shape(agent.init, key)
-        action = es.Action(jnp.int32(0), jnp.zeros(DIM))
+        action = es.core.Action(jnp.int32(0), jnp.zeros(DIM))
         learn = jax.jit(agent.update).lower(key, state, action, jnp.zeros(()))
         act = jax.jit(agent.act).lower(key, state, jnp.zeros((ARMS, DIM)))
         counted: list[Any] = [learn.cost_analysis(), act.cost_analysis()]

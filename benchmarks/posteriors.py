@@ -69,7 +69,7 @@ def stepping(learner: es.Network, step: tuple[str, float]) -> es.Network:
     return dataclasses.replace(learner, optimizer=OPTIMIZERS[optimizer], learning_rate=rate)
 
 
-EPSILONS = by(epsilon=[es.Annealed(k) for k in (10, 30, 50, 70)]) + by(epsilon=[0.05, 0.1])
+EPSILONS = by(epsilon=[es.agents.Annealed(k) for k in (10, 30, 50, 70)]) + by(epsilon=[0.05, 0.1])
 SLOW, USUAL, ADAM = ("sgd", 0.03), ("sgd", 0.1), ("adam", 0.03)
 
 
@@ -78,26 +78,26 @@ def on_networks(learner: es.Network, steps: dict[str, Settings]) -> list[Family]
     prior: Any = learner.make
 
     def randomised(step: Any, inflation: float) -> Any:
-        made = dataclasses.replace(learner, make=es.RandomisedPrior(prior))
+        made = dataclasses.replace(learner, make=es.learners.RandomisedPrior(prior))
         return es.Ensemble(stepping(made, step), 10, inflation=inflation)
 
     def langevin(step: Any, temperature: float, precondition: bool) -> Any:
         chain = stepping(learner, ("sgd", step))
-        return es.Langevin(chain, 1, precondition, temperature)
+        return es.posteriors.Langevin(chain, 1, precondition, temperature)
 
     def of(kind: Callable[..., Any], *args: Any) -> Callable[..., Any]:
         return lambda step, **chosen: kind(stepping(learner, step), *args, **chosen)
 
     return [
         Family("randomised priors, 10", steps["members"], randomised),
-        Family("Laplace, diagonal", steps["laplace"], of(es.Laplace, "diagonal")),
-        Family("Laplace, last layer", steps["laplace"], of(es.Laplace, "last")),
-        Family("neural-linear", steps["laplace"], of(es.NeuralLinear)),
+        Family("Laplace, diagonal", steps["laplace"], of(es.posteriors.Laplace, "diagonal")),
+        Family("Laplace, last layer", steps["laplace"], of(es.posteriors.Laplace, "last")),
+        Family("neural-linear", steps["laplace"], of(es.posteriors.NeuralLinear)),
         Family("Langevin", steps["langevin"], langevin),
-        Family("Bayes by backprop", steps["backprop"], of(es.BayesByBackprop)),
-        Family("hypermodel", steps["indexed"], of(es.Hypermodel)),
-        Family("epinet", steps["indexed"], of(es.Epinet, 8, (15, 15), prior)),
-        Family("Ensemble++", steps["indexed"], of(es.EnsemblePlus)),
+        Family("Bayes by backprop", steps["backprop"], of(es.posteriors.BayesByBackprop)),
+        Family("hypermodel", steps["indexed"], of(es.posteriors.Hypermodel)),
+        Family("epinet", steps["indexed"], of(es.posteriors.Epinet, 8, (15, 15), prior)),
+        Family("Ensemble++", steps["indexed"], of(es.posteriors.EnsemblePlus)),
     ]
 
 
@@ -112,7 +112,7 @@ def in_network(periods: int) -> list[Family]:
         )
 
     def dropout(rate: float, step: tuple[str, float]) -> Any:
-        return es.Dropout(stepping(learner, step), rate)
+        return es.posteriors.Dropout(stepping(learner, step), rate)
 
     masks = zip((0.25, 0.5, 0.75, 0.9), (0.01, 0.01, 0.02, 0.05), strict=True)
     steps: dict[str, Settings] = {
@@ -132,11 +132,11 @@ def in_network(periods: int) -> list[Family]:
         Family("dropout", [{"rate": p, "step": ("sgd", rate)} for p, rate in masks], dropout),
         Family("ensemble, 10", members, ensemble(10)),
         Family("ensemble, 30", members, ensemble(30)),
-        Family("symmetric ensemble, 30", members, ensemble(30, es.Symmetric())),
+        Family("symmetric ensemble, 30", members, ensemble(30, es.posteriors.Symmetric())),
         Family(
             "growing ensemble, 4 to 32",
             members,
-            lambda step, inflation: es.Anytime(
+            lambda step, inflation: es.posteriors.Anytime(
                 stepping(learner, step), 32, 4, 3.0, inflation=inflation
             ),
         ),
@@ -144,17 +144,17 @@ def in_network(periods: int) -> list[Family]:
         Family(
             "UCB, ensemble of 10",
             by(width=[0.3, 1.0, 3.0]),
-            lambda width: es.UCB(es.Ensemble(learner, 10), width),
+            lambda width: es.agents.UCB(es.Ensemble(learner, 10), width),
         ),
         Family(
             "UCB, neural-linear",
             by(width=[0.1, 0.3, 1.0, 3.0]),
-            lambda width: es.UCB(es.NeuralLinear(learner), width),
+            lambda width: es.agents.UCB(es.posteriors.NeuralLinear(learner), width),
         ),
         Family(
             "SquareCB",
             by(scale=[0.01, 0.03, 0.1, 0.3, 1.0]),
-            lambda scale: es.SquareCB(learner, es.SquareRoot(scale)),
+            lambda scale: es.agents.SquareCB(learner, es.agents.SquareRoot(scale)),
         ),
     ]
 
@@ -165,9 +165,9 @@ def in_linear(periods: int) -> list[Family]:
     line = es.Linear(dim, noise_std, prior_std=1.0)
     how: Any = {"steps": 3, "batch": 64}
     learner = es.Network(
-        es.GaussianMLP(dim, (), prior_std=1.0), dim, periods, noise_std, 1.0, **how
+        es.networks.GaussianMLP(dim, (), prior_std=1.0), dim, periods, noise_std, 1.0, **how
     )
-    deep = es.Network(es.GaussianMLP(dim, (50,)), dim, periods, noise_std, **how)
+    deep = es.Network(es.networks.GaussianMLP(dim, (50,)), dim, periods, noise_std, **how)
     inflations, quick = by(inflation=[0.5, 0.75, 1.0]), ("sgd", 0.3)
     steps: dict[str, Settings] = {
         "members": by(step=[USUAL, quick, ADAM], inflation=[0.5, 1.0]),
@@ -189,34 +189,36 @@ def in_linear(periods: int) -> list[Family]:
         Family("ensemble, 10", inflations, ensemble(10)),
         Family("ensemble, 30", inflations, ensemble(30)),
         Family("ensemble, 100", inflations, ensemble(100)),
-        Family("symmetric ensemble, 30", inflations, ensemble(30, es.Symmetric())),
+        Family("symmetric ensemble, 30", inflations, ensemble(30, es.posteriors.Symmetric())),
         Family(
             "growing ensemble, 4 to 64",
             inflations,
-            lambda inflation: es.Anytime(line, 64, 4, 4.0, inflation=inflation),
+            lambda inflation: es.posteriors.Anytime(line, 64, 4, 4.0, inflation=inflation),
         ),
         Family(
             "Ensemble++, exact",
             inflations,
-            lambda inflation: es.EnsemblePlus(line, 30, inflation=inflation),
+            lambda inflation: es.posteriors.EnsemblePlus(line, 30, inflation=inflation),
         ),
         Family(
             "Laplace, full",
             inflations,
-            lambda inflation: es.Laplace(learner, "full", inflation),
+            lambda inflation: es.posteriors.Laplace(learner, "full", inflation),
         ),
         *on_networks(learner, steps),
-        Family("dropout", by(rate=[0.25, 0.5, 0.75]), lambda rate: es.Dropout(deep, rate)),
-        Family("LinUCB", by(width=[0.25, 0.5, 1.0, 2.0]), lambda width: es.UCB(line, width)),
+        Family(
+            "dropout", by(rate=[0.25, 0.5, 0.75]), lambda rate: es.posteriors.Dropout(deep, rate)
+        ),
+        Family("LinUCB", by(width=[0.25, 0.5, 1.0, 2.0]), lambda width: es.agents.UCB(line, width)),
         Family(
             "UCB, ensemble of 30",
             by(width=[0.25, 0.5, 1.0, 2.0]),
-            lambda width: es.UCB(es.Ensemble(line, 30), width),
+            lambda width: es.agents.UCB(es.Ensemble(line, 30), width),
         ),
         Family(
             "SquareCB",
             by(scale=[0.3, 1.0, 3.0, 10.0, 30.0]),
-            lambda scale: es.SquareCB(line, es.SquareRoot(scale)),
+            lambda scale: es.agents.SquareCB(line, es.agents.SquareRoot(scale)),
         ),
     ]
 
@@ -259,7 +261,7 @@ def play(agent: Any, world: World, size: argparse.Namespace, count: int, seed: i
     return result, None
 
 
-def total(result: es.Result) -> tuple[float, float]:
+def total(result: es.simulation.Result) -> tuple[float, float]:
     """Cumulative regret and its standard error."""
     assert result.regret is not None
     return mean_and_error(result.regret.sum(axis=1, dtype=np.float64))
@@ -325,7 +327,7 @@ def latency(agent: Any, world: World, repeats: int = 30) -> dict[str, float]:
             index = jax.block_until_ready(act(key, state))
             between = time.perf_counter()
             state = jax.block_until_ready(
-                update(key, state, es.Action(index, jnp.asarray(offer.features)[index]))
+                update(key, state, es.core.Action(index, jnp.asarray(offer.features)[index]))
             )
             ended = time.perf_counter()
             if t >= 2:  # compiled by now

@@ -41,7 +41,7 @@ def play(key, agent, periods: int, late: int, every: int):
         place = t % size
         rows, outcomes = rows.at[place].set(features[index]), outcomes.at[place].set(y)
         oldest = (t + 1) % size  # of t - late
-        action = es.Action(jnp.int32(0), rows[oldest])
+        action = es.core.Action(jnp.int32(0), rows[oldest])
         after = agent.update(update, learned, action, outcomes[oldest])
         learned = jax.tree.map(lambda a, b: jnp.where(t >= late, a, b), after, learned)
         lost = jnp.array([values.max() - values[index], values.max() - values.mean()])

@@ -36,7 +36,7 @@ SETTINGS = {
 
 def agent(learning_rate: float, prior_std: float, periods: int, members: int) -> Any:
     learner = es.Network(
-        es.GaussianMLP(dim=100, hidden=(), prior_std=prior_std, squash=True),
+        es.networks.GaussianMLP(dim=100, hidden=(), prior_std=prior_std, squash=True),
         dim=100,
         capacity=periods,
         noise_std=NOISE_STD,

@@ -66,7 +66,7 @@ def updates(posterior: Any, belief: Any, keys: Any, indices: Any, x: Any, y: Any
 
     def step(belief: Any, seen: Any) -> tuple[Any, None]:
         key, index, features, outcome = seen
-        return posterior.update(key, belief, es.Action(index, features), outcome), None
+        return posterior.update(key, belief, es.core.Action(index, features), outcome), None
 
     return jax.lax.scan(step, belief, (keys, indices, x, y))[0]
 
@@ -83,7 +83,7 @@ def learn(posterior: Any, key: Any, indices: Any, x: Any, y: Any) -> tuple[Any, 
 def noises(ensemble: es.Ensemble, key: Any, periods: int) -> tuple[Array, Array]:
     """(W / noise_std, weights), both (t, members): the perturbations that `learn` meets."""
 
-    def draw(t: Array) -> es.Noise:
+    def draw(t: Array) -> es.core.Noise:
         noise_key, _ = jax.random.split(jax.random.fold_in(key, t))
         return ensemble.perturbation.draw(noise_key, (ensemble.members,), ensemble.inflation)
 

@@ -21,7 +21,7 @@ from ensemble_sampling import checks, core
 from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe
 
-LEARNER, ENV, NET = es.IndependentArms(4), es.GaussianArms(4), es.GaussianMLP(3, (5,))
+LEARNER, ENV, NET = es.IndependentArms(4), es.GaussianArms(4), es.networks.GaussianMLP(3, (5,))
 LINE = es.Linear(4)
 TS = es.ThompsonSampling(es.Exact(LEARNER))
 NAN, INF, KEY = float("nan"), float("inf"), jax.random.key(0)
@@ -104,18 +104,18 @@ CONFIGURATIONS = [
     (lambda: es.LogisticBandit(3, 4, bias=NAN), V, "bias must be finite, got nan"),
     (lambda: es.NetworkBandit(3, 4, noise_std=0), V, "noise_std must be greater than 0"),
     (lambda: es.NetworkBandit(3, 4, prior_std=-1), V, "prior_std must be greater than 0"),
-    (lambda: es.Constant(1.5), V, "epsilon must be between 0 and 1, got 1.5"),
-    (lambda: es.Constant("0.1"), T, "epsilon must be a single real number, got '0.1'"),
+    (lambda: es.agents.Constant(1.5), V, "epsilon must be between 0 and 1, got 1.5"),
+    (lambda: es.agents.Constant("0.1"), T, "epsilon must be a single real number, got '0.1'"),
     (lambda: es.EpsilonGreedy(LEARNER, -0.1), V, "epsilon must be between 0 and 1, got -0.1"),
     (lambda: es.EpsilonGreedy(LEARNER, NAN), V, "epsilon must be finite, got nan"),
     (lambda: es.EpsilonGreedy(LEARNER, [0.1]), T, "epsilon must be a single real number"),
-    (lambda: es.Annealed(0), V, "k must be greater than 0, got 0"),
-    (lambda: es.Annealed(None), T, "k must be a single real number, got None"),
+    (lambda: es.agents.Annealed(0), V, "k must be greater than 0, got 0"),
+    (lambda: es.agents.Annealed(None), T, "k must be a single real number, got None"),
     (lambda: es.EnsembleSampling(LEARNER, 3, inflation=0.0), V, "inflation must be greater"),
     (lambda: es.EnsembleSampling(LEARNER, 3, inflation=NAN), V, "inflation must be finite"),
-    (lambda: es.EnsembleSampling(LEARNER, 3, es.Poisson(), 2.0), V, "must be 1 with the Poisson"),
-    (lambda: es.Dropout(network(), 1.5), V, "rate must be between 0 and 1, got 1.5"),
-    (lambda: es.Dropout(network(), "0.5"), T, "rate must be a single real number"),
+    (lambda: es.EnsembleSampling(LEARNER, 3, es.posteriors.Poisson(), 2.0), V, "must be 1 with"),
+    (lambda: es.posteriors.Dropout(network(), 1.5), V, "rate must be between 0 and 1, got 1.5"),
+    (lambda: es.posteriors.Dropout(network(), "0.5"), T, "rate must be a single real number"),
     # shapes and covariances
     (lambda: es.Linear(3, prior_mean=[1, 2]), V, r"prior_mean must have shape \(3,\), got \(2,\)"),
     (lambda: es.Linear(2, prior_mean=[1, NAN]), V, r"prior_mean must be finite, got nan at \[1\]"),
@@ -153,19 +153,19 @@ CONFIGURATIONS = [
     (lambda: es.ThompsonSampling(None), T, "posterior must have .*; NoneType has no"),
     (lambda: es.Ensemble(ENV, 3), T, "learner must have .*; GaussianArms has no predict"),
     (lambda: es.Ensemble(es.Linear, 3), T, r"learner must be an object: write Linear\(...\)"),
-    (lambda: es.EnsembleSampling(LEARNER, 3, es.Poisson), T, r"write Poisson\(...\), not"),
+    (lambda: es.EnsembleSampling(LEARNER, 3, es.posteriors.Poisson), T, r"write Poisson\(...\)"),
     (lambda: es.EnsembleSampling(LEARNER, 3, "poisson"), T, "perturbation must have .*; str has"),
     (lambda: es.EnsembleSampling(LEARNER, 3, False), T, "perturbation must have .*; bool has"),
     (lambda: es.Greedy(TS), T, "learner must have .*; ThompsonSampling has no center"),
-    (lambda: es.Point(3), T, "learner must have .*; int has no center"),
+    (lambda: es.posteriors.Point(3), T, "learner must have .*; int has no center"),
     (lambda: es.Exact(TS), T, "learner must have .*; ThompsonSampling has no center"),
     (lambda: es.Exact(network()), T, "Network has no exact posterior; use Ensemble"),
     (lambda: es.EpsilonGreedy(TS, 0.1), T, "learner must have .*; ThompsonSampling has no center"),
-    (lambda: es.EpsilonGreedy(LEARNER, es.Annealed), T, r"write Annealed\(...\)"),
+    (lambda: es.EpsilonGreedy(LEARNER, es.agents.Annealed), T, r"write Annealed\(...\)"),
     (lambda: es.EpsilonGreedy(LEARNER, lambda t: 2.0), V, "must be between 0 and 1, got 2"),
-    (lambda: es.Dropout(LINE, 0.5), T, "Dropout takes a Network, got Linear"),
-    (lambda: es.Dropout(network(), 0.5, "yes"), T, "coherent must be True or False, got 'yes'"),
-    (lambda: es.Dropout(network(), 0.5, readout=3), T, "readout must be a function"),
+    (lambda: es.posteriors.Dropout(LINE, 0.5), T, "Dropout takes a Network, got Linear"),
+    (lambda: es.posteriors.Dropout(network(), 0.5, "yes"), T, "coherent must be True or False"),
+    (lambda: es.posteriors.Dropout(network(), 0.5, readout=3), T, "readout must be a function"),
     (lambda: es.PerAction(LEARNER, 3), T, "PerAction takes a Linear learner"),
     (lambda: es.EstimatorEnsemble(Ridge(), 3), T, "make must be a function that returns a new"),
     (lambda: es.EstimatorEnsemble("Ridge", 3), T, "make must be a function that returns a new"),
@@ -201,7 +201,7 @@ AGENTS = {
     "estimators": TREES,
 }
 ALL, LEARNERS = [*AGENTS], ["exact", "arms", "linear", "epsilon", "estimators"]
-GOOD = es.Action(jnp.int32(1), jnp.ones(4))
+GOOD = es.core.Action(jnp.int32(1), jnp.ones(4))
 
 
 def start(name):
@@ -283,7 +283,7 @@ def shares(name, mask):
 
 
 def did(name, index, features=None):
-    action = es.Action(index, jnp.ones(4) if features is None else features)
+    action = es.core.Action(index, jnp.ones(4) if features is None else features)
     return AGENTS[name].update(KEY, start(name), action, 1.0)
 
 
@@ -360,7 +360,7 @@ def test_whatever_can_be_read_without_doubt_is_accepted(name, features, outcome)
     agent, state = AGENTS[name], start(name)
     index = agent.act(KEY, state, features, [True, True, False, True])
     assert int(index) in (0, 1, 3)
-    state = agent.update(KEY, state, es.Action(index, np.asarray(features)[index]), outcome)
+    state = agent.update(KEY, state, es.core.Action(index, np.asarray(features)[index]), outcome)
     assert np.isfinite(agent.probabilities(state, features)).all()
 
 

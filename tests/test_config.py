@@ -22,14 +22,14 @@ def agents():
     return (
         es.EnsembleSampling(learner, 5),
         es.EnsembleSampling(learner, 6),
-        es.EnsembleSampling(learner, 5, es.Poisson()),
+        es.EnsembleSampling(learner, 5, es.posteriors.Poisson()),
         es.EnsembleSampling(learner, 5, inflation=2.0),
         es.EnsembleSampling(es.Linear(3, prior_mean=[0.0, 1.0, 2.5]), 5),
         es.EnsembleSampling(es.Linear(30, prior_std=1.0), 5),
         es.EnsembleSampling(es.Linear(30, prior_std=1.1), 5),
         es.ThompsonSampling(es.Exact(learner)),
         es.EpsilonGreedy(learner, 0.1),
-        es.EpsilonGreedy(learner, es.Annealed(10)),
+        es.EpsilonGreedy(learner, es.agents.Annealed(10)),
         es.Uniform(),
     )
 
@@ -159,7 +159,7 @@ def test_lambdas_of_one_line_are_told_apart():
 def test_code_of_installed_packages_and_of_ours_is_known_by_its_name():
     import scipy.linalg
 
-    for thing in (scipy.linalg.solve, json.dumps, es.Linear, optax.adam, es.true_gradient):
+    for thing in (scipy.linalg.solve, json.dumps, es.Linear, optax.adam, es.networks.true_gradient):
         assert isinstance(describe(thing), str)
     assert "code" not in describe(es.Linear(3))
     assert "code" not in describe(functools.partial(jax.nn.leaky_relu))["partial"]

@@ -25,89 +25,101 @@ ARM = es.IndependentArms(ARMS, noise_std=0.7)
 LINE = es.Linear(DIM, noise_std=0.7)
 EACH = es.PerAction(LINE, ARMS)
 PAIR = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
-BLEND = es.Blend((es.Linear(DIM), es.Linear(1)))
-WAVES = (es.Waves(6, 1.0, 2.0),)
+BLEND = es.learners.Blend((es.Linear(DIM), es.Linear(1)))
+WAVES = (es.learners.Waves(6, 1.0, 2.0),)
 
 
-MAKE = es.GaussianMLP(DIM, (5,))
+MAKE = es.networks.GaussianMLP(DIM, (5,))
 
 
 def network(outputs=None, make=None, **settings):
-    make = es.GaussianMLP(DIM, (5,), outputs) if make is None else make
+    make = es.networks.GaussianMLP(DIM, (5,), outputs) if make is None else make
     return es.Network(make, DIM, capacity=4, batch=4, learning_rate=0.01, **settings)
 
 
-POSTERIORS: dict[str, es.Posterior] = {
+POSTERIORS: dict[str, es.core.Posterior] = {
     "exact arms": es.Exact(ARM),
     "exact linear": es.Exact(LINE),
     "exact linear per action": es.Exact(EACH),
     "exact linear, vector outcomes": es.Exact(PAIR),
     "exact arms that forget": es.Exact(es.IndependentArms(ARMS, forgetting=0.9)),
-    "point linear": es.Point(LINE),
+    "point linear": es.posteriors.Point(LINE),
     "ensemble of arms": es.Ensemble(ARM, 5),
     "ensemble of arms that forget": es.Ensemble(es.IndependentArms(ARMS, forgetting=0.9), 5),
     "ensemble of linear": es.Ensemble(LINE, 5, inflation=1.5),
     "ensemble of linear that forget": es.Ensemble(es.Linear(DIM, forgetting=0.9), 5),
     "ensemble of linear, vector outcomes": es.Ensemble(PAIR, 5),
-    "rademacher ensemble of linear": es.Ensemble(LINE, 5, es.Rademacher()),
-    "unperturbed ensemble of linear": es.Ensemble(LINE, 5, es.Unperturbed()),
-    "poisson ensemble of linear": es.Ensemble(LINE, 5, es.Poisson()),
-    "bernoulli ensemble of arms": es.Ensemble(ARM, 5, es.Bernoulli()),
+    "rademacher ensemble of linear": es.Ensemble(LINE, 5, es.posteriors.Rademacher()),
+    "unperturbed ensemble of linear": es.Ensemble(LINE, 5, es.posteriors.Unperturbed()),
+    "poisson ensemble of linear": es.Ensemble(LINE, 5, es.posteriors.Poisson()),
+    "bernoulli ensemble of arms": es.Ensemble(ARM, 5, es.posteriors.Bernoulli()),
     "ensemble of linear per action": es.Ensemble(EACH, 5),
     "ensemble of forgetting per action": es.Ensemble(
         es.PerAction(es.Linear(DIM, forgetting=0.9), ARMS), 5
     ),
-    "poisson ensemble per action": es.Ensemble(EACH, 5, es.Poisson()),
+    "poisson ensemble per action": es.Ensemble(EACH, 5, es.posteriors.Poisson()),
     "exact arms of unknown scale": es.Exact(es.IndependentArms(ARMS)),
     "exact linear of unknown scale": es.Exact(es.Linear(DIM)),
     "ensemble of vectors of unknown scale": es.Ensemble(
         es.Linear(DIM, outcomes=2, reward=jnp.max), 5
     ),
     "poisson ensemble of unknown scale": es.Ensemble(
-        es.PerAction(es.Linear(DIM), ARMS), 5, es.Poisson()
+        es.PerAction(es.Linear(DIM), ARMS), 5, es.posteriors.Poisson()
     ),
     "exact blend": es.Exact(BLEND),
     "ensemble of blends per action": es.Ensemble(es.PerAction(BLEND, ARMS), 5),
     "exact random features": es.Exact(es.RandomFeatures(es.Linear, DIM, WAVES)),
     "ensemble of networks": es.Ensemble(network(), 3),
-    "ensemble of networks with a reservoir": es.Ensemble(network(history=es.Reservoir()), 3),
+    "ensemble of networks with a reservoir": es.Ensemble(
+        network(history=es.learners.Reservoir()), 3
+    ),
     "ensemble of networks, vector outcomes": es.Ensemble(network(2, outcomes=2, reward=jnp.max), 3),
-    "ensemble of networks for clicks": es.Ensemble(network(loss=es.CrossEntropy()), 3),
+    "ensemble of networks for clicks": es.Ensemble(network(loss=es.learners.CrossEntropy()), 3),
     "ensemble of networks, an output per action": es.Ensemble(network(ARMS, arms=ARMS), 3),
-    "bernoulli ensemble of networks": es.Ensemble(network(), 3, es.Bernoulli()),
-    "dropout": es.Dropout(network(), 0.5),
-    "coherent dropout": es.Dropout(network(), 0.5, coherent=True),
-    "symmetric ensemble of linear": es.Ensemble(LINE, 5, es.Symmetric()),
-    "growing ensemble of linear": es.Anytime(LINE, 7, 2, 1.5),
-    "growing ensemble of networks": es.Anytime(network(), 4, 1, 1.0, es.Symmetric()),
-    "growing ensemble for clicks": es.Anytime(network(loss=es.CrossEntropy()), 4, 2, 0.5),
-    "laplace, full": es.Laplace(network(noise_std=0.7), "full"),
-    "laplace, full, clicks": es.Laplace(network(loss=es.CrossEntropy(), noise_std=0.5)),
-    "laplace, last layer": es.Laplace(network(2, outcomes=2, reward=jnp.max), "last"),
-    "laplace, diagonal": es.Laplace(network(ARMS, arms=ARMS), "diagonal"),
-    "neural-linear": es.NeuralLinear(network()),
-    "langevin": es.Langevin(network(), chains=3),
-    "randomised priors": es.Ensemble(network(make=es.RandomisedPrior(MAKE)), 3),
-    "hypermodel": es.Hypermodel(network(), 3, 2),
-    "hypermodel, vector outcomes": es.Hypermodel(network(2, outcomes=2, reward=jnp.max), 3, 2),
-    "epinet": es.Epinet(network(loss=es.CrossEntropy()), 2, (3,)),
-    "epinet, an output per action": es.Epinet(network(ARMS, arms=ARMS), 2, (3,), perturbed=False),
-    "ensemble++": es.EnsemblePlus(network(), 4),
-    "ensemble++ of linear": es.EnsemblePlus(LINE, 5),
-    "ensemble++ of linear, coordinates": es.EnsemblePlus(LINE, 5, continuous=False),
-    "bayes by backprop": es.BayesByBackprop(network(), indices=2),
+    "bernoulli ensemble of networks": es.Ensemble(network(), 3, es.posteriors.Bernoulli()),
+    "dropout": es.posteriors.Dropout(network(), 0.5),
+    "coherent dropout": es.posteriors.Dropout(network(), 0.5, coherent=True),
+    "symmetric ensemble of linear": es.Ensemble(LINE, 5, es.posteriors.Symmetric()),
+    "growing ensemble of linear": es.posteriors.Anytime(LINE, 7, 2, 1.5),
+    "growing ensemble of networks": es.posteriors.Anytime(
+        network(), 4, 1, 1.0, es.posteriors.Symmetric()
+    ),
+    "growing ensemble for clicks": es.posteriors.Anytime(
+        network(loss=es.learners.CrossEntropy()), 4, 2, 0.5
+    ),
+    "laplace, full": es.posteriors.Laplace(network(noise_std=0.7), "full"),
+    "laplace, full, clicks": es.posteriors.Laplace(
+        network(loss=es.learners.CrossEntropy(), noise_std=0.5)
+    ),
+    "laplace, last layer": es.posteriors.Laplace(network(2, outcomes=2, reward=jnp.max), "last"),
+    "laplace, diagonal": es.posteriors.Laplace(network(ARMS, arms=ARMS), "diagonal"),
+    "neural-linear": es.posteriors.NeuralLinear(network()),
+    "langevin": es.posteriors.Langevin(network(), chains=3),
+    "randomised priors": es.Ensemble(network(make=es.learners.RandomisedPrior(MAKE)), 3),
+    "hypermodel": es.posteriors.Hypermodel(network(), 3, 2),
+    "hypermodel, vector outcomes": es.posteriors.Hypermodel(
+        network(2, outcomes=2, reward=jnp.max), 3, 2
+    ),
+    "epinet": es.posteriors.Epinet(network(loss=es.learners.CrossEntropy()), 2, (3,)),
+    "epinet, an output per action": es.posteriors.Epinet(
+        network(ARMS, arms=ARMS), 2, (3,), perturbed=False
+    ),
+    "ensemble++": es.posteriors.EnsemblePlus(network(), 4),
+    "ensemble++ of linear": es.posteriors.EnsemblePlus(LINE, 5),
+    "ensemble++ of linear, coordinates": es.posteriors.EnsemblePlus(LINE, 5, continuous=False),
+    "bayes by backprop": es.posteriors.BayesByBackprop(network(), indices=2),
     "trees": es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 4, start=3),
 }
-AGENTS: dict[str, es.Agent] = {
+AGENTS: dict[str, es.core.Agent] = {
     **{name: es.ThompsonSampling(posterior) for name, posterior in POSTERIORS.items()},
     "epsilon-greedy": es.EpsilonGreedy(LINE, 0.2),
-    "annealed": es.EpsilonGreedy(ARM, es.Annealed(3)),
+    "annealed": es.EpsilonGreedy(ARM, es.agents.Annealed(3)),
     "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
-    "persistent": es.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
+    "persistent": es.agents.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
     "widening": Widening(es.Ensemble(LINE, 5, inflation=0.5), 2.0),
-    "upper confidence bounds": es.UCB(LINE, 2.0),
-    "upper confidence bounds of an ensemble": es.UCB(es.Ensemble(LINE, 5), 1.5),
-    "inverse gap weighting": es.SquareCB(LINE),
+    "upper confidence bounds": es.agents.UCB(LINE, 2.0),
+    "upper confidence bounds of an ensemble": es.agents.UCB(es.Ensemble(LINE, 5), 1.5),
+    "inverse gap weighting": es.agents.SquareCB(LINE),
     "uniform": es.Uniform(),
 }
 
@@ -122,18 +134,18 @@ class Shop(eqx.Module):
 
     def offer(self, key, world):
         order = jax.random.permutation(key, ARMS)
-        return es.Round(jnp.eye(ARMS), world, order < (1 if self.few else 2))
+        return es.core.Round(jnp.eye(ARMS), world, order < (1 if self.few else 2))
 
     def outcome(self, key, world, action):
         return world[action.index] + jax.random.normal(key)
 
 
-ENVIRONMENTS: dict[str, es.Environment] = {
+ENVIRONMENTS: dict[str, es.core.Environment] = {
     "gaussian arms": es.GaussianArms(ARMS, 0.5, 1.0, 2.0),
     "linear": es.LinearBandit(DIM, ARMS),
     "linear, given actions": es.LinearBandit(actions=np.eye(DIM)),
     "linear, fresh actions": es.LinearBandit(DIM, ARMS, fresh=True),
-    "wandering arms": es.RandomWalkArms(ARMS),
+    "wandering arms": es.worlds.RandomWalkArms(ARMS),
     "contexts in order": es.ContextualBandit(np.eye(DIM), ARMS, ordered=True),
     "neuron": es.NeuronBandit(DIM, ARMS, noise_std=1.0),
     "network": es.NetworkBandit(DIM, ARMS, hidden=5, noise_std=1.0),
@@ -143,7 +155,7 @@ ENVIRONMENTS: dict[str, es.Environment] = {
     "logistic, fresh actions": es.LogisticBandit(DIM, ARMS, fresh=True),
     "actions that come and go": Shop(),
     "labelled data": es.Classification(np.eye(ARMS)[:, :DIM], np.arange(ARMS), flips=0.2),
-    "a log": es.Logged(
+    "a log": es.evaluation.Logged(
         es.Log(
             np.arange(40) % ARMS,
             np.sin(np.arange(40.0)),
@@ -199,7 +211,7 @@ def made(name):
     agent, key = AGENTS[name], jax.random.key(1)
     states = [called(init, agent, key)]
     for t in range(UPDATES):
-        action = es.Action(jnp.int32(t % ARMS), FEATURES[t % ARMS])
+        action = es.core.Action(jnp.int32(t % ARMS), FEATURES[t % ARMS])
         key = jax.random.fold_in(key, t)
         states.append(called(update, agent, key, states[-1], action, single(agent, t)))
     return agent, states
@@ -211,7 +223,11 @@ def compilations(*jitted) -> list[int]:
 
 def beliefs(agent, state) -> np.ndarray:
     """What a state says: the models' values of all actions."""
-    state = state[0] if isinstance(agent, es.EpsilonGreedy | es.Persistent | es.SquareCB) else state
+    state = (
+        state[0]
+        if isinstance(agent, es.EpsilonGreedy | es.agents.Persistent | es.agents.SquareCB)
+        else state
+    )
     if isinstance(agent, es.Uniform):
         return np.zeros(ARMS)
     return np.asarray(called(values, agent.posterior, jax.random.key(0), state))
@@ -236,7 +252,7 @@ def test_jit_traces_act_and_update_once_whatever_the_settings(case):
     if on_host(agent):
         return  # never traced
     other = jax.tree.map(lambda x: x * 0.9 if isinstance(x, float) else x, agent)
-    action, key = es.Action(jnp.int32(1), FEATURES[1]), jax.random.key(0)
+    action, key = es.core.Action(jnp.int32(1), FEATURES[1]), jax.random.key(0)
     act(agent, key, states[0], FEATURES)
     before = compilations(act, update)  # compiled once each by now
     for who in (agent, other):
@@ -248,7 +264,11 @@ def test_jit_traces_act_and_update_once_whatever_the_settings(case):
 
 def test_the_same_key_gives_the_same_result(case):
     agent, states = case
-    key, action, y = jax.random.key(5), es.Action(jnp.int32(2), FEATURES[2]), single(agent, 0.3)
+    key, action, y = (
+        jax.random.key(5),
+        es.core.Action(jnp.int32(2), FEATURES[2]),
+        single(agent, 0.3),
+    )
     starts = [called(init, agent, key) for _ in range(2)]
     assert equal(*starts)
     assert np.array_equal(beliefs(agent, starts[0]), beliefs(agent, starts[1]))
@@ -262,7 +282,7 @@ def test_the_same_key_gives_the_same_result(case):
 def test_an_update_changes_the_new_state_and_not_the_old(case):
     agent, states = case
     before = [beliefs(agent, state) for state in states]
-    action = es.Action(jnp.int32(2), FEATURES[2])
+    action = es.core.Action(jnp.int32(2), FEATURES[2])
     for state in states:
         called(update, agent, jax.random.key(9), state, action, single(agent, 0.3))
     assert all(map(np.array_equal, before, (beliefs(agent, state) for state in states)))
@@ -278,7 +298,7 @@ def test_one_decision_at_a_time_is_what_runs_compiled(case):
     index = agent.act(key, state, FEATURES)
     assert index.shape == ()
     assert index == act(agent, key, state, FEATURES)
-    action, y = es.Action(index, FEATURES[index]), single(agent, 0.5)
+    action, y = es.core.Action(index, FEATURES[index]), single(agent, 0.5)
     eager = agent.update(key, state, action, y)
     compiled = update(agent, key, state, action, y)
     for one, two in zip(jax.tree.leaves(eager), jax.tree.leaves(compiled), strict=True):
@@ -293,7 +313,7 @@ def test_mapped_over_realizations_it_calls_lapack_for_one_matrix_at_a_time(case)
 
     def period(key, state):
         index = agent.act(key, state, FEATURES)
-        action = es.Action(index, FEATURES[index])
+        action = es.core.Action(index, FEATURES[index])
         chances = agent.probabilities(state, FEATURES)
         known = fact(getattr(agent, "posterior", agent), "mean_and_std")
         bounds = known(state, FEATURES) if isinstance(agent, es.ThompsonSampling) else None
@@ -384,7 +404,7 @@ def test_an_environment_offers_actions_and_their_mean_rewards(name):
     check_offer(row.features, row.means, index, row.available)
     assert compilations(init, offer) == [1, 1]
     # The average reward is the mean reward, within five standard errors.
-    keys, action = jax.random.split(key, CHOICES), es.Action(index, row.features[index])
+    keys, action = jax.random.split(key, CHOICES), es.core.Action(index, row.features[index])
     world = world if row.world is None else row.world
     seen, reward = outcomes(env, keys, world, action), getattr(env, "reward", None)
     seen = np.asarray(seen if reward is None else jax.vmap(reward.function)(seen), np.float64)

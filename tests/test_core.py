@@ -87,7 +87,7 @@ class Whole:
 
 
 class Held(Wrapper):
-    part: es.Learner
+    part: es.core.Learner
     wraps = "part"
 
     @property
@@ -118,7 +118,7 @@ def test_a_users_learner_makes_an_agent_that_simulates():
     agent = es.EnsembleSampling(Arms(), 3)
     assert (agent.arms, agent.dim, agent.label) == (None, None, "3 models")
     state = agent.init(jax.random.key(0))
-    state = agent.update(jax.random.key(1), state, es.Action(jnp.int32(1), jnp.eye(3)[1]), 2.0)
+    state = agent.update(jax.random.key(1), state, es.core.Action(jnp.int32(1), jnp.eye(3)[1]), 2.0)
     assert np.asarray(state[1])[:, 1].tolist() == [2.0] * 3
     assert int(agent.diverged(state)) == 0
     state = (state[0], state[1].at[1, 2].set(jnp.nan))

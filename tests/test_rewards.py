@@ -57,7 +57,7 @@ def test_vector_outcomes_are_learned_and_scored(kind):
     if kind == "linear":
         learner = es.Linear(DIM, 0.05, outcomes=2, reward=reward)
     else:
-        make = lambda key: es.MLP([jax.random.normal(key, (2, DIM))])  # noqa: E731
+        make = lambda key: es.networks.MLP([jax.random.normal(key, (2, DIM))])  # noqa: E731
         how: Any = {"learning_rate": 1e-3, "steps": 5, "optimizer": optax.sgd}
         learner = es.Network(make, DIM, 300, 0.05, 1.0, outcomes=2, reward=reward, **how)
     ensemble = es.Ensemble(learner, 3)
@@ -74,9 +74,9 @@ def test_a_vector_world_scores_by_expected_reward():
     )
     key = jax.random.key(0)
     state = world.init(key)
-    draws = jax.vmap(lambda k: world.outcome(k, state, es.Action(jnp.array(2), state.actions[2])))(
-        jax.random.split(key, 20_000)
-    )
+    draws = jax.vmap(
+        lambda k: world.outcome(k, state, es.core.Action(jnp.array(2), state.actions[2]))
+    )(jax.random.split(key, 20_000))
     sampled = np.asarray(draws[:, 0] - draws[:, 1] ** 2)
     error = sampled.std() / np.sqrt(len(sampled))
     assert abs(sampled.mean() - float(state.means[2])) < 5 * error
@@ -86,7 +86,7 @@ def test_a_vector_world_scores_by_expected_reward():
 
 
 def test_cross_entropy_is_twice_the_negative_log_likelihood_of_a_click():
-    loss, outputs = es.CrossEntropy(), np.linspace(-4, 4, 9)
+    loss, outputs = es.learners.CrossEntropy(), np.linspace(-4, 4, 9)
     chances = 1 / (1 + np.exp(-outputs))
     for y in (0.0, 1.0):
         want = -2 * np.log(chances if y else 1 - chances)
@@ -97,11 +97,11 @@ def test_cross_entropy_is_twice_the_negative_log_likelihood_of_a_click():
 
 def logit_network(outputs: int, reward, **settings) -> es.Network:
     return es.Network(
-        es.GaussianMLP(DIM, (), outputs, prior_std=1.0),
+        es.networks.GaussianMLP(DIM, (), outputs, prior_std=1.0),
         DIM,
         10,
         0.5,
-        loss=es.CrossEntropy(),
+        loss=es.learners.CrossEntropy(),
         outcomes=outputs,
         reward=reward,
         **settings,
@@ -138,7 +138,7 @@ def test_a_reward_of_many_clicks_is_averaged_over_balanced_points():
 
 
 def test_a_network_averages_a_vectors_reward_over_gaussian_noise(float64):
-    make, key = es.GaussianMLP(DIM, (), 2, prior_std=1.0), jax.random.key(0)
+    make, key = es.networks.GaussianMLP(DIM, (), 2, prior_std=1.0), jax.random.key(0)
     learner = es.Network(make, DIM, 5, 0.7, outcomes=2, reward=lambda y: y[0] ** 2 + y[1])
     shared, member = learner.init(key)
     x = jax.random.normal(key, (5, DIM))
@@ -153,14 +153,14 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(periods, dim)) * 0.3
     y = rng.integers(0, 2, periods)
-    make = lambda key: es.MLP([prior_std * jax.random.normal(key, (dim,))])  # noqa: E731
+    make = lambda key: es.networks.MLP([prior_std * jax.random.normal(key, (dim,))])  # noqa: E731
     learner = es.Network(
         make,
         dim,
         periods,
         0.5,
         prior_std,
-        loss=es.CrossEntropy(),
+        loss=es.learners.CrossEntropy(),
         batch=None,
         steps=3,
         learning_rate=0.3,
@@ -178,7 +178,11 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
 def test_a_click_network_predicts_chances_and_learns():
     world = es.LogisticBandit(3, arms=20, prior_std=1.0, bias=-1.0)
     learner = es.Network(
-        lambda key: es.MLP([jax.random.normal(key, (3,))]), 3, 400, 0.5, loss=es.CrossEntropy()
+        lambda key: es.networks.MLP([jax.random.normal(key, (3,))]),
+        3,
+        400,
+        0.5,
+        loss=es.learners.CrossEntropy(),
     )
     result = es.simulate(es.EnsembleSampling(learner, 10), world, periods=400, realizations=30)
     uniform = es.simulate(es.Uniform(), world, periods=400, realizations=30)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
-from serving import running
+from services import running
 
 import ensemble_sampling as es
 
@@ -73,7 +73,7 @@ class Recorder:
 OFFER = np.array([[0.5, 1.0, -0.3], [0.1, -1.0, 0.2]])
 
 
-def agent() -> es.Agent:
+def agent() -> es.core.Agent:
     return es.EnsembleSampling(es.Linear(3, noise_std=1.0), 5)
 
 

@@ -118,11 +118,11 @@ def reproduce(
     from .compilation import wake
 
     wake()
-    from .experiments import run as running
+    from .experiments import runner
     from .experiments.paper import STUDY
 
     count: Any = _SCALES[scale] if realizations is None else realizations
-    go = running.run if report else running.compute
+    go = runner.run if report else runner.compute
     with _errors():
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
         page = go(STUDY, panels or (), count, seed, out, **asked)
@@ -132,7 +132,10 @@ def reproduce(
 @app.command()
 def run(
     file: Annotated[
-        Path, typer.Argument(help="A Python file with STUDY = es.Study(...).", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="A Python file with STUDY = es.experiments.Study(...).", metavar="FILE"
+        ),
     ],
     panels: Annotated[
         list[str] | None, typer.Argument(help="Panels or numbers of figures, or all.")
@@ -154,7 +157,7 @@ def run(
     address: Address = None,
 ) -> None:
     """Run a study of your own: results, figures and a report with claims."""
-    from .experiments import run as running
+    from .experiments import runner
     from .experiments.study import from_file, named
 
     began = time.perf_counter()
@@ -164,7 +167,7 @@ def run(
         study = from_file(file)
         asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
         with named(file):
-            page = running.run(study, panels or (), count, seed, folder, **asked)
+            page = runner.run(study, panels or (), count, seed, folder, **asked)
     typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
 
@@ -197,7 +200,7 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
-    """How a bandit is doing, also while it is running."""
+    """How a bandit is doing, also while it is runner."""
     import dataclasses
     import json
 
@@ -213,7 +216,7 @@ def export(
     place: Ledger,
     file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
 ) -> None:
-    """Write a bandit's log as a table, also while it is running."""
+    """Write a bandit's log as a table, also while it is runner."""
     from .ledger.export import export
 
     with _errors():
@@ -225,7 +228,7 @@ def backup(
     place: Ledger,
     to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
 ) -> None:
-    """Copy a bandit's ledger to a new folder, also while it is running."""
+    """Copy a bandit's ledger to a new folder, also while it is runner."""
     from .ledger.ledger import Ledger
     from .ledger.sqlite import as_place
 
@@ -249,7 +252,7 @@ def evaluate(
     ] = "logged",
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
-    """What other agents would have earned on a bandit's log, also while it is running."""
+    """What other agents would have earned on a bandit's log, also while it is runner."""
     from .evaluation.candidates import compare
     from .simulation.checkpoint import as_folder
 

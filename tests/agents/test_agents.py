@@ -103,13 +103,16 @@ def test_beliefs_that_are_lost_are_counted_and_give_no_probabilities(agent):
 
 
 def test_the_annealed_schedule_is_k_over_k_plus_t():
-    schedule = es.Annealed(50)
+    schedule = es.agents.Annealed(50)
     assert [float(schedule(jnp.asarray(t))) for t in (0, 50, 150)] == [1.0, 0.5, 0.25]
-    assert float(es.Constant(0.1)(jnp.asarray(7))) == pytest.approx(0.1)
+    assert float(es.agents.Constant(0.1)(jnp.asarray(7))) == pytest.approx(0.1)
 
 
 def test_annealing_counts_observations():
-    agent, key = es.EpsilonGreedy(es.IndependentArms(2, prior_mean=0.0), es.Annealed(1)), None
+    agent, key = (
+        es.EpsilonGreedy(es.IndependentArms(2, prior_mean=0.0), es.agents.Annealed(1)),
+        None,
+    )
     key = jax.random.key(0)
     state = agent.init(key)
     for t in range(4):
@@ -117,7 +120,7 @@ def test_annealing_counts_observations():
         epsilon = 1 / (1 + t)
         best = [0.5, 0.5] if t == 0 else [1.0, 0.0]
         np.testing.assert_allclose(p, epsilon / 2 + (1 - epsilon) * np.array(best), rtol=1e-6)
-        state = agent.update(key, state, es.Action(jnp.int32(0), jnp.eye(2)[0]), jnp.ones(()))
+        state = agent.update(key, state, es.core.Action(jnp.int32(0), jnp.eye(2)[0]), jnp.ones(()))
 
 
 def test_an_ensembles_probabilities_are_its_members_votes():
@@ -153,7 +156,7 @@ def test_greedy_never_explores_and_labels_say_what_runs():
         for a in (
             agent,
             es.EpsilonGreedy(learner, 0.05),
-            es.EpsilonGreedy(learner, es.Annealed(150)),
+            es.EpsilonGreedy(learner, es.agents.Annealed(150)),
             es.Uniform(),
             es.ThompsonSampling(es.Exact(learner)),
         )
@@ -210,7 +213,7 @@ def test_epsilon_follows_anybodys_schedule(schedule, label, shares):
         (lambda t: jnp.nan, ValueError, "epsilon after 0 observations must be finite"),
         (lambda t: 0.5 if t < 9 else 0.1, TypeError, r"jnp.where\(t < 100, 0.5, 0.1\), not `if`"),
         (lambda t: float(t) * 0.0, TypeError, "jax.numpy in place of numpy and math"),
-        (es.Annealed, TypeError, r"number or a schedule: write Annealed\(...\)"),
+        (es.agents.Annealed, TypeError, r"number or a schedule: write Annealed\(...\)"),
         ("0.1", TypeError, "epsilon must be a single real number, got '0.1'"),
         (None, TypeError, "epsilon must be a single real number, got None"),
     ],
@@ -339,7 +342,8 @@ class Tree:
     ],
 )
 def test_what_is_printed_is_what_one_would_write(text):
-    names = {name: getattr(es, name) for name in es.__all__}
+    rooms = (es, es.agents, es.learners, es.posteriors, es.networks)
+    names = {name: getattr(room, name) for room in rooms for name in dir(room)}
     made = eval(text, names)
     assert repr(made) == text
     assert describe(eval(repr(made), names)) == describe(made)
@@ -348,7 +352,9 @@ def test_what_is_printed_is_what_one_would_write(text):
 def test_labels_add_what_sets_namesakes_apart():
     wide, narrow = (es.EnsembleSampling(es.Linear(3, prior_std=s), 20) for s in (1.0, 0.5))
     arms = es.EnsembleSampling(es.IndependentArms(3), 20)
-    small, poisson = (es.EnsembleSampling(es.Linear(3), 3, p) for p in (None, es.Poisson()))
+    small, poisson = (
+        es.EnsembleSampling(es.Linear(3), 3, p) for p in (None, es.posteriors.Poisson())
+    )
     assert labels([wide, small, es.Uniform()]) == ["20 models", "3 models", "uniform"]
     assert labels([wide, narrow]) == ["20 models, prior_std 1", "20 models, prior_std 0.5"]
     assert labels([wide, arms]) == ["20 models, Linear", "20 models, IndependentArms"]

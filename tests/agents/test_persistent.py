@@ -14,7 +14,7 @@ from ensemble_sampling.config import describe
 
 ARMS, DIM, MEMBERS = 4, 2, 6
 ENSEMBLE = es.Ensemble(es.PerAction(es.Linear(DIM), ARMS), MEMBERS)
-AGENT = es.Persistent(ENSEMBLE, tries=1.5, chance=0.4)
+AGENT = es.agents.Persistent(ENSEMBLE, tries=1.5, chance=0.4)
 act = jax.jit(lambda *given: AGENT.act(*given))
 update = jax.jit(lambda *given: AGENT.update(*given))
 chances = jax.jit(lambda *given: AGENT.probabilities(*given))
@@ -60,7 +60,7 @@ def run(periods, seed=0, available=None):
         index = int(act(key, state, rows, available))
         yield state, rows, index
         y = jnp.asarray(float(index == 0) + 0.1 * rng.normal(), float)
-        state = update(key, state, es.Action(jnp.int32(index), rows[0]), y)
+        state = update(key, state, es.core.Action(jnp.int32(index), rows[0]), y)
 
 
 def test_probabilities_follow_the_rule_and_respect_what_is_available(float64):
@@ -87,7 +87,7 @@ def test_what_is_usual_follows_how_much_models_differ_and_starts_anew_with_the_u
     for t, y in enumerate([2.0, 2.0, 2.0, 5.0, 2.0, 3.0, 1.0]):
         rows, key = offer(rng.normal(size=DIM)), jax.random.key(t)
         now = np.asarray(model_values(state[0], rows)).std(axis=0)
-        state = update(key, state, es.Action(jnp.int32(t % ARMS), rows[0]), jnp.asarray(y))
+        state = update(key, state, es.core.Action(jnp.int32(t % ARMS), rows[0]), jnp.asarray(y))
         if t == 3:
             usual, square = 0 * usual, 0 * square
         elif t in (0, 4):
@@ -127,7 +127,7 @@ def test_nothing_is_owed_without_tries_and_nothing_given_without_a_chance():
     fewest = Tried(jnp.asarray([30.0, 0, 0, 0]), zero, zero, *state[1][3:])
     want = plain.probabilities(state[0], rows)
     for settings, same in (({"tries": 0.0}, True), ({"chance": 0.0}, True), ({}, False)):
-        agent = es.Persistent(ENSEMBLE, **settings)  # pyright: ignore[reportArgumentType]
+        agent = es.agents.Persistent(ENSEMBLE, **settings)  # pyright: ignore[reportArgumentType]
         have = agent.probabilities((state[0], fewest), rows)
         assert np.allclose(have, want, atol=1e-6) == same
 
@@ -146,8 +146,8 @@ def test_the_next_try_goes_to_the_action_tried_least():
 def test_vectors_of_outcomes_count_by_their_sum_and_the_posterior_learns_by_the_same_key():
     learner = es.PerAction(es.Linear(DIM, outcomes=2, reward=lambda y: y[..., 0] - y[..., 1]), ARMS)
     ensemble = es.Ensemble(learner, 3)
-    agent, key = es.Persistent(ensemble), jax.random.key(2)
-    state, action = agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM))
+    agent, key = es.agents.Persistent(ensemble), jax.random.key(2)
+    state, action = agent.init(key), es.core.Action(jnp.int32(1), jnp.ones(DIM))
     after = agent.update(key, state, action, jnp.array([1.0, 2.0]))
     assert (float(after[1].low), float(after[1].high)) == (3.0, 3.0)
     again = agent.update(key, after, action, jnp.array([2.0, 1.0]))
@@ -166,9 +166,9 @@ def test_a_context_is_looked_at_once_for_all_actions():
             asked.append(features.shape)
             return super().values(key, belief, features, draws)
 
-    agent = es.Persistent(Noting(es.PerAction(es.Linear(DIM), ARMS), 3))
+    agent = es.agents.Persistent(Noting(es.PerAction(es.Linear(DIM), ARMS), 3))
     key = jax.random.key(0)
-    agent.update(key, agent.init(key), es.Action(jnp.int32(1), jnp.ones(DIM)), jnp.ones(()))
+    agent.update(key, agent.init(key), es.core.Action(jnp.int32(1), jnp.ones(DIM)), jnp.ones(()))
     assert asked == [(1, DIM)]
 
 
@@ -181,32 +181,34 @@ def test_the_tries_of_many_actions_are_bounded():
     values = jnp.stack([jnp.arange(300.0), jnp.arange(300.0) + 1])  # the last is best to all
     shares = {
         share: np.asarray(
-            es.Persistent(ensemble, tries=1.0, share=share).chances((belief, tried), values, None)
+            es.agents.Persistent(ensemble, tries=1.0, share=share).chances(
+                (belief, tried), values, None
+            )
         )
         for share in (None, 0.05)
     }
     assert shares[None][-1] == pytest.approx(0.5)
     assert shares[0.05][-1] == 1
     never = tried._replace(times=times.at[:2].set(0))  # one of two that were never tried
-    tried_once = es.Persistent(ensemble, tries=1.0, share=0.05).chances(
+    tried_once = es.agents.Persistent(ensemble, tries=1.0, share=0.05).chances(
         (belief, never), values, None
     )
     assert np.asarray(tried_once)[:3] == pytest.approx([0.25, 0.25, 0])
 
 
 def test_a_bound_on_tries_leaves_few_actions_alone_and_is_a_share():
-    bounded = es.Persistent(ENSEMBLE, tries=1.0, share=0.05)
+    bounded = es.agents.Persistent(ENSEMBLE, tries=1.0, share=0.05)
     for outcomes in (0.0, 10.0, 1e4, 1e6):
         tried = AGENT.init(jax.random.key(0))[1]._replace(times=jnp.full(ARMS, outcomes / ARMS))
         assert bounded._due(tried) == pytest.approx(np.log2(outcomes + 2))
     with pytest.raises(ValueError, match="share"):
-        es.Persistent(ENSEMBLE, share=1.5)
+        es.agents.Persistent(ENSEMBLE, share=1.5)
     assert "share" not in describe(AGENT)  # folders of before need not say it
 
 
 def test_it_runs_over_a_posterior_in_plain_python():
     trees = es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 3, start=2, arms=ARMS)
-    agent = es.Persistent(trees)
+    agent = es.agents.Persistent(trees)
     bandit = es.Bandit(agent, seed=0)
     for t in range(20):
         decision = bandit.choose(context=[1.0, float(t % 3)])

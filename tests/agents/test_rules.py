@@ -64,23 +64,23 @@ def test_chances_sum_to_one_whatever_a_broken_model_says(values, gamma):
 
 def test_gamma_grows_with_the_root_of_actions_and_time():
     """With arms that start at 0 and one outcome of 2 for the first: mean 1, the others 0."""
-    agent = es.SquareCB(es.IndependentArms(3, noise_std=1.0), es.SquareRoot(2.0))
-    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), jnp.eye(3)[0]), 2.0)
+    agent = es.agents.SquareCB(es.IndependentArms(3, noise_std=1.0), es.agents.SquareRoot(2.0))
+    state = agent.update(KEY, agent.init(KEY), es.core.Action(jnp.int32(0), jnp.eye(3)[0]), 2.0)
     have = agent.probabilities(state, jnp.eye(3))
     other = 1 / (3 + 2 * np.sqrt(3 * 1))
     np.testing.assert_allclose(have, [1 - 2 * other, other, other], rtol=1e-6)
     have = agent.probabilities(state, jnp.eye(3), jnp.asarray([True, True, False]))
     other = 1 / (2 + 2 * np.sqrt(2 * 1))
     np.testing.assert_allclose(have, [1 - other, other, 0], rtol=1e-6)
-    fixed = es.SquareCB(es.IndependentArms(3, noise_std=1.0), 7)
+    fixed = es.agents.SquareCB(es.IndependentArms(3, noise_std=1.0), 7)
     np.testing.assert_allclose(fixed.probabilities(state, jnp.eye(3))[1], 1 / 10, rtol=1e-6)
     start = agent.probabilities(agent.init(KEY), jnp.eye(3))
     np.testing.assert_allclose(start, np.ones(3) / 3, rtol=1e-6)
 
 
 def test_bounds_give_nothing_to_what_is_not_available():
-    agent = es.UCB(es.IndependentArms(3, noise_std=1.0), 1.0)
-    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), jnp.eye(3)[0]), 9.0)
+    agent = es.agents.UCB(es.IndependentArms(3, noise_std=1.0), 1.0)
+    state = agent.update(KEY, agent.init(KEY), es.core.Action(jnp.int32(0), jnp.eye(3)[0]), 9.0)
     assert agent.probabilities(state, jnp.eye(3)).tolist() == [1, 0, 0]
     for available in ([False, True, True], np.array([False, True, True])):
         np.testing.assert_allclose(
@@ -92,9 +92,9 @@ def test_bounds_give_nothing_to_what_is_not_available():
     "agent",
     [
         es.ThompsonSampling(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
-        es.Persistent(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
+        es.agents.Persistent(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
         es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.1),
-        es.SquareCB(es.PerAction(es.Linear(2), 3)),
+        es.agents.SquareCB(es.PerAction(es.Linear(2), 3)),
         es.Uniform(),
     ],
     ids=lambda agent: type(agent).__name__,
@@ -111,7 +111,7 @@ def test_one_row_of_features_stands_for_all_actions_of_greedy_rules():
     for agent in (
         es.Greedy(es.PerAction(es.Linear(2), 3)),
         es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.1),
-        es.SquareCB(es.PerAction(es.Linear(2), 3)),
+        es.agents.SquareCB(es.PerAction(es.Linear(2), 3)),
     ):
         assert fact(agent, "context")
         state, row = agent.init(KEY), jnp.array([[1.0, 2.0]])
@@ -120,7 +120,7 @@ def test_one_row_of_features_stands_for_all_actions_of_greedy_rules():
 
 
 def test_a_lost_model_has_no_chances_but_still_acts():
-    agent = es.SquareCB(es.IndependentArms(2, noise_std=1.0))
+    agent = es.agents.SquareCB(es.IndependentArms(2, noise_std=1.0))
     (shared, member), t = agent.init(KEY)
     lost = ((shared, member._replace(away=member.away.at[0].set(jnp.nan))), t)
     assert np.isnan(agent.probabilities(lost, jnp.eye(2))).all()
@@ -147,13 +147,13 @@ def test_ucb_on_a_linear_model_is_lin_ucb():
     features, theta = rng.normal(size=(60, 7, 3)), rng.normal(size=3)
     noise = rng.normal(size=60)
     want = lin_ucb(features, theta, noise, 1.7, 2.0, 0.5)
-    agent = es.UCB(es.Linear(3, noise_std=0.5, prior_std=2.0), 1.7)
+    agent = es.agents.UCB(es.Linear(3, noise_std=0.5, prior_std=2.0), 1.7)
 
     def period(state, now):
         rows, eps = now
         k = agent.act(KEY, state, rows)
         outcome = rows[k] @ jnp.asarray(theta, float) + 0.5 * eps
-        return agent.update(KEY, state, es.Action(k, rows[k]), outcome), k
+        return agent.update(KEY, state, es.core.Action(k, rows[k]), outcome), k
 
     rounds = jnp.asarray(features, float), jnp.asarray(noise, float)
     have = np.asarray(jax.lax.scan(period, agent.init(KEY), rounds)[1])
@@ -169,7 +169,7 @@ EXACT = {
     "linear of unknown scale": es.Linear(3),
     "arms": es.IndependentArms(4, noise_std=0.7),
     "per action": es.PerAction(LINE, 4),
-    "random features": es.RandomFeatures(es.Linear, 3, (es.Waves(6, 1.0, 2.0),)),
+    "random features": es.RandomFeatures(es.Linear, 3, (es.learners.Waves(6, 1.0, 2.0),)),
 }
 
 
@@ -184,7 +184,7 @@ def test_closed_forms_are_the_moments_of_draws(name):
     def both():
         belief = posterior.init(KEY)
         for t, y in enumerate([0.3, 1.9, -0.4]):
-            belief = posterior.update(KEY, belief, es.Action(jnp.int32(t), features[t]), y)
+            belief = posterior.update(KEY, belief, es.core.Action(jnp.int32(t), features[t]), y)
         values = posterior.values(jax.random.key(3), belief, features, 20_000)
         return fact(posterior, "mean_and_std")(belief, features), values
 
@@ -200,15 +200,15 @@ def test_closed_forms_are_the_moments_of_draws(name):
 
 def test_of_an_ensemble_the_bound_is_mean_plus_width_standard_deviations_of_members():
     posterior = es.Ensemble(LINE, 6)
-    agent, features = es.UCB(posterior, 1.5), jnp.eye(3)
-    state = agent.update(KEY, agent.init(KEY), es.Action(jnp.int32(0), features[0]), 1.0)
+    agent, features = es.agents.UCB(posterior, 1.5), jnp.eye(3)
+    state = agent.update(KEY, agent.init(KEY), es.core.Action(jnp.int32(0), features[0]), 1.0)
     values = np.asarray(posterior.values(KEY, state, features, 1))
     want = values.mean(axis=0) + 1.5 * values.std(axis=0)
     np.testing.assert_allclose(agent.upper(state, features), want, rtol=1e-5)
 
 
 def test_a_vectors_reward_has_no_closed_form_and_is_drawn():
-    agent = es.UCB(es.Linear(3, noise_std=0.7, outcomes=2, reward=jnp.max), 1.0, draws=50)
+    agent = es.agents.UCB(es.Linear(3, noise_std=0.7, outcomes=2, reward=jnp.max), 1.0, draws=50)
     state = agent.init(KEY)
     assert fact(agent.posterior, "mean_and_std")(state, jnp.eye(3)) is None
     one, two = (agent.act(jax.random.key(k), state, jnp.eye(3)) for k in (1, 2))
@@ -217,22 +217,24 @@ def test_a_vectors_reward_has_no_closed_form_and_is_drawn():
 
 
 def test_labels_say_the_settings():
-    assert fact(es.UCB(LINE, 2), "label") == "UCB 2"
-    assert fact(es.UCB(es.Ensemble(LINE, 5), 2), "label") == "UCB 2, 5 models"
-    assert fact(es.SquareCB(LINE), "label") == "SquareCB γ = √(K t)"
-    assert fact(es.SquareCB(LINE, es.SquareRoot(3)), "label") == "SquareCB γ = 3 √(K t)"
-    assert fact(es.SquareCB(LINE, 4), "label") == "SquareCB γ = 4"
-    assert repr(es.UCB(LINE, 2)) == "UCB(Exact(Linear(dim=3, noise_std=0.7)), width=2)"
+    assert fact(es.agents.UCB(LINE, 2), "label") == "UCB 2"
+    assert fact(es.agents.UCB(es.Ensemble(LINE, 5), 2), "label") == "UCB 2, 5 models"
+    assert fact(es.agents.SquareCB(LINE), "label") == "SquareCB γ = √(K t)"
+    assert (
+        fact(es.agents.SquareCB(LINE, es.agents.SquareRoot(3)), "label") == "SquareCB γ = 3 √(K t)"
+    )
+    assert fact(es.agents.SquareCB(LINE, 4), "label") == "SquareCB γ = 4"
+    assert repr(es.agents.UCB(LINE, 2)) == "UCB(Exact(Linear(dim=3, noise_std=0.7)), width=2)"
 
 
 BAD = [
-    (lambda: es.UCB(LINE, -1), ValueError, "width must be between 0 and inf, got -1"),
-    (lambda: es.UCB(LINE, 1.0, 0), ValueError, "draws must be at least 1, got 0"),
-    (lambda: es.UCB(es.Linear), TypeError, "must be an object: write Linear"),
-    (lambda: es.SquareCB(LINE, -1), ValueError, "gamma must be between 0 and .*, got -1"),
-    (lambda: es.SquareCB(LINE, "big"), TypeError, "gamma must be a single real number"),
-    (lambda: es.SquareCB(LINE, es.SquareRoot), TypeError, r"write SquareRoot\(...\)"),
-    (lambda: es.SquareRoot(0), ValueError, "scale must be greater than 0, got 0"),
+    (lambda: es.agents.UCB(LINE, -1), ValueError, "width must be between 0 and inf, got -1"),
+    (lambda: es.agents.UCB(LINE, 1.0, 0), ValueError, "draws must be at least 1, got 0"),
+    (lambda: es.agents.UCB(es.Linear), TypeError, "must be an object: write Linear"),
+    (lambda: es.agents.SquareCB(LINE, -1), ValueError, "gamma must be between 0 and .*, got -1"),
+    (lambda: es.agents.SquareCB(LINE, "big"), TypeError, "gamma must be a single real number"),
+    (lambda: es.agents.SquareCB(LINE, es.agents.SquareRoot), TypeError, r"write SquareRoot\(...\)"),
+    (lambda: es.agents.SquareRoot(0), ValueError, "scale must be greater than 0, got 0"),
 ]
 
 

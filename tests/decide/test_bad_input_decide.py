@@ -153,7 +153,7 @@ CALLS = [
     (choose("words", ["tea"], context=object()), TypeError, "context must be text"),
     (choose("words", ["tea"], context={"at": b"x"}), TypeError, "context.at must be text"),
     # several at once
-    (("linear", lambda b: b.choose_many()), ValueError, "features or the contexts"),
+    (("linear", lambda b: b.choose_many()), ValueError, "actions or the contexts"),
     (("linear", lambda b: b.choose_many("ab")), TypeError, "must be a list"),
     (("linear", lambda b: b.choose_many(NAMED)), TypeError, "one entry per decision"),
     (("linear", lambda b: b.choose_many(3)), TypeError, "must be a list"),

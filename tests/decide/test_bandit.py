@@ -64,7 +64,7 @@ def test_the_state_is_what_the_pure_functions_give():
     for n, (offer, decision) in enumerate(zip(OFFERS[:5], decisions, strict=True)):
         features = jnp.asarray(offer, float)
         assert decision.probabilities == pytest.approx(AGENT.probabilities(state, features))
-        action = es.Action(jnp.asarray(decision.index), features[decision.index])
+        action = es.core.Action(jnp.asarray(decision.index), features[decision.index])
         outcome = jnp.asarray(offer[decision.index] @ THETA, float)
         update_key = jax.random.wrap_key_data(jnp.stack([learning, jnp.uint32(n)]))
         state = AGENT.update(update_key, state, action, outcome)
@@ -307,7 +307,7 @@ def test_fixed_arms_need_no_features():
 
 
 def test_a_network_with_one_output_per_action_takes_a_context():
-    make = es.GaussianMLP(dim=2, hidden=(8,), outputs=2)
+    make = es.networks.GaussianMLP(dim=2, hidden=(8,), outputs=2)
     learner = es.Network(make, dim=2, capacity=100, noise_std=0.3, arms=2, learning_rate=0.01)
     bandit = es.Bandit(es.EnsembleSampling(learner, members=12))
     rng = np.random.default_rng(2)
@@ -413,7 +413,7 @@ def test_other_agents_work_too():
         es.EpsilonGreedy(es.Linear(dim=DIM), 0.1),
         es.Greedy(es.Linear(dim=DIM)),
         es.Uniform(),
-        es.EnsembleSampling(es.Linear(dim=DIM), members=3, perturbation=es.Poisson()),
+        es.EnsembleSampling(es.Linear(dim=DIM), members=3, perturbation=es.posteriors.Poisson()),
     ]
     for agent in agents:
         bandit = es.Bandit(agent)

@@ -66,7 +66,7 @@ VALUED = {
     "exact": es.ThompsonSampling(es.Exact(es.Linear(DIM)), draws=50),
     "greedy": es.Greedy(es.Linear(DIM)),
     "epsilon-greedy": es.EpsilonGreedy(es.Linear(DIM), 0.1),
-    "persistent": es.Persistent(es.Ensemble(es.PerAction(es.Linear(DIM), K), 4)),
+    "persistent": es.agents.Persistent(es.Ensemble(es.PerAction(es.Linear(DIM), K), 4)),
     "trees": es.EstimatorEnsemble(partial(DecisionTreeRegressor, max_depth=2), 3, start=3),
     "default": None,
 }
@@ -361,12 +361,14 @@ def test_a_noise_level_that_is_about_right_or_learned_is_not_complained_of(noise
 
 def test_the_noise_told_is_found_wherever_it_is():
     line = es.Linear(DIM, noise_std=0.3)
-    network = partial(es.Network, es.GaussianMLP(DIM, (5,)), DIM, capacity=4, noise_std=0.7)
+    network = partial(
+        es.Network, es.networks.GaussianMLP(DIM, (5,)), DIM, capacity=4, noise_std=0.7
+    )
     assert notices.told(es.EpsilonGreedy(line, 0.1)) == 0.3
-    assert notices.told(es.Persistent(es.Ensemble(es.PerAction(line, 2), 3))) == 0.3
+    assert notices.told(es.agents.Persistent(es.Ensemble(es.PerAction(line, 2), 3))) == 0.3
     assert notices.told(es.Greedy(es.IndependentArms(2, 0.2))) == 0.2
     assert notices.told(es.EnsembleSampling(network(), 3)) == pytest.approx(0.7)
-    clicks = network(loss=es.CrossEntropy())
+    clicks = network(loss=es.learners.CrossEntropy())
     pair = es.Linear(DIM, noise_std=0.7, outcomes=2, reward=jnp.max)
     for silent in (es.Uniform(), es.Greedy(es.Linear(DIM)), es.Greedy(clicks), es.Greedy(pair)):
         assert notices.told(silent) is None

@@ -237,7 +237,7 @@ def test_a_frame_of_contexts_is_a_context_a_row():
     other = es.Bandit(actions=["a", "b"])
     alone = [other.choose(context=row) for row in frame.to_dict("records")]
     assert [d.index for d in decisions] == [d.index for d in alone]
-    with pytest.raises(TypeError, match="features must be a list"):
+    with pytest.raises(TypeError, match="actions must be a list"):
         es.Bandit().choose_many(frame)
 
 

@@ -82,7 +82,7 @@ def test_the_reward_model_is_what_linear_learns_one_by_one():
     for fold in range(3):
         state = agent.init(jax.random.key(0))
         for i in np.flatnonzero(fitted.fold != fold):
-            action = es.Action(jnp.asarray(CHOSEN[i]), jnp.asarray(X[i], float))
+            action = es.core.Action(jnp.asarray(CHOSEN[i]), jnp.asarray(X[i], float))
             state = update(jax.random.key(0), state, action, jnp.asarray(Y[i], float))
         for i in np.flatnonzero(fitted.fold == fold)[:2]:
             rows = jnp.broadcast_to(jnp.asarray(X[i], float), (K, D))
@@ -324,7 +324,7 @@ def test_replay_learns_from_what_it_would_have_done_and_nothing_else():
         index = act(now[1], state, x, jnp.ones(K, bool))
         luck = jax.random.uniform(now[2])
         if index == CHOSEN[i] and luck < SHARES.min() / SHARES[i, CHOSEN[i]]:
-            action = es.Action(jnp.asarray(CHOSEN[i]), x[0])
+            action = es.core.Action(jnp.asarray(CHOSEN[i]), x[0])
             state = update(now[3], state, action, jnp.asarray(Y[i], float))
             rows.append(i)
     np.testing.assert_array_equal(found.rows, rows)
@@ -353,7 +353,7 @@ def test_labelled_data_reward_the_right_class():
     easy = es.Classification(x, np.arange(4).repeat(5))
     offer = easy.offer(jax.random.key(1), easy.init(jax.random.key(0)))
     for k in range(4):
-        action = es.Action(jnp.asarray(k), offer.features[k])
+        action = es.core.Action(jnp.asarray(k), offer.features[k])
         assert easy.outcome(jax.random.key(k), offer.world, action) == (k == right)
 
 
@@ -362,14 +362,16 @@ def test_a_world_from_a_log_is_as_the_log_was():
     x, theta = rng.normal(size=(3000, D)), np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]])
     chosen = rng.integers(0, K, 3000)
     y = (x @ theta)[np.arange(3000), chosen] + 0.5 * rng.normal(size=3000)
-    world = es.Logged(es.Log(chosen, y, np.full(3000, 1 / K), context=x))
+    world = es.evaluation.Logged(es.Log(chosen, y, np.full(3000, 1 / K), context=x))
     drawn = world.init(jax.random.key(0))
     offer = world.offer(jax.random.key(1), drawn)
     np.testing.assert_allclose(offer.means, np.asarray(offer.features[0]) @ theta, atol=0.1)
     keys = jax.random.split(jax.random.key(2), 2000)
-    seen = jax.vmap(lambda k: world.outcome(k, offer.world, es.Action(jnp.asarray(1), None)))(keys)  # pyright: ignore[reportArgumentType]
+    seen = jax.vmap(lambda k: world.outcome(k, offer.world, es.core.Action(jnp.asarray(1), None)))(
+        keys
+    )  # pyright: ignore[reportArgumentType]
     assert float(jnp.std(seen)) == pytest.approx(0.5, abs=0.05)
-    clicks = es.Logged(es.Log(chosen, (y > 0) * 1.0, np.full(3000, 1 / K), context=x))
+    clicks = es.evaluation.Logged(es.Log(chosen, (y > 0) * 1.0, np.full(3000, 1 / K), context=x))
     offer = clicks.offer(jax.random.key(1), clicks.init(jax.random.key(0)))
     assert float(offer.means.min()) >= 0
     assert float(offer.means.max()) <= 1
@@ -474,12 +476,12 @@ def test_a_mistake_in_a_candidates_file_is_told_in_a_sentence(tmp_path):
 
 def test_an_informed_agent_starts_from_the_log_learned_one_by_one():
     agent = es.ThompsonSampling(es.Exact(es.PerAction(es.Linear(X.shape[1], 0.5), K)))
-    informed, key = es.Informed(agent, LOG, normalise=False), jax.random.key(3)
+    informed, key = es.evaluation.Informed(agent, LOG, normalise=False), jax.random.key(3)
     start, learn = jax.random.split(key)
     state = agent.init(start)
     update = jax.jit(lambda *given: agent.update(*given))
     for at, (i, x, y) in enumerate(zip(CHOSEN, X, Y, strict=True)):
-        action = es.Action(jnp.asarray(i), jnp.asarray(x, float))
+        action = es.core.Action(jnp.asarray(i), jnp.asarray(x, float))
         state = update(jax.random.fold_in(learn, at), state, action, jnp.asarray(y, float))
     have, offer = informed.init(key), jnp.asarray(X[:K], float)
     ours = np.asarray(informed.values(key, have, offer))
@@ -488,7 +490,7 @@ def test_an_informed_agent_starts_from_the_log_learned_one_by_one():
     result = es.simulate(informed, world, periods=3, realizations=2)
     assert result.label.endswith(", informed")
     with pytest.raises(ValueError, match="knows 4 actions, the log has 3"):
-        es.Informed(es.Greedy(es.IndependentArms(4)), LOG)
+        es.evaluation.Informed(es.Greedy(es.IndependentArms(4)), LOG)
 
 
 AGENT = es.EnsembleSampling(es.PerAction(es.Linear(D, noise_std=0.7), K), 8)
@@ -617,7 +619,7 @@ def test_in_replay_only_strays_that_are_learned_decide_how_far_the_next_one_coun
 def test_an_informed_agent_sees_the_units_a_bandit_would():
     log = es.Log(CHOSEN, Y, propensities=SHARES, context=X * UNITS)
     agent = es.Greedy(es.PerAction(es.Linear(D, noise_std=0.7), K))
-    informed, offer = es.Informed(agent, log), jnp.asarray((X * UNITS)[:K], float)
+    informed, offer = es.evaluation.Informed(agent, log), jnp.asarray((X * UNITS)[:K], float)
     bandit = taught_bandit(agent, slice(0, N))
     key = jax.random.key(0)
     have = informed.values(key, informed.init(key), offer)
@@ -631,9 +633,12 @@ def test_whoever_learned_this_very_log_is_warned_of():
     some = taught_bandit(AGENT, slice(0, N // 2))
     assert "learned from this very log" in es.evaluate(log, every).warnings[0]
     assert not es.evaluate(log, some).taught
-    assert "learned from this very log" in es.evaluate(log, es.Informed(AGENT, log)).warnings[0]
+    assert (
+        "learned from this very log"
+        in es.evaluate(log, es.evaluation.Informed(AGENT, log)).warnings[0]
+    )
     assert not es.evaluate(
-        log, es.Informed(AGENT, es.Log(CHOSEN, -Y, SHARES[AT, CHOSEN], context=X))
+        log, es.evaluation.Informed(AGENT, es.Log(CHOSEN, -Y, SHARES[AT, CHOSEN], context=X))
     ).taught
 
 
@@ -666,11 +671,11 @@ def test_missing_features_are_for_the_default_agent():
     for given in (AGENT, taught_bandit(AGENT, slice(0, 9)), (AGENT, AGENT.init(jax.random.key(0)))):
         with pytest.raises(ValueError, match=r"missing \(NaN\) in 15 of 60 decisions, which only"):
             es.evaluate(log, given)
-    for call in (lambda: es.replay(log, AGENT), lambda: es.Informed(AGENT, log)):
+    for call in (lambda: es.replay(log, AGENT), lambda: es.evaluation.Informed(AGENT, log)):
         with pytest.raises(ValueError, match=r"missing \(NaN\) in 15 of 60"):
             call()
     with pytest.raises(ValueError, match="a world to simulate in has them all"):
-        es.Logged(log)
+        es.evaluation.Logged(log)
     with pytest.raises(ValueError, match="model=None, takes them"):
         es.evaluate(log, PI, model=es.Linear(D))
 
@@ -772,13 +777,14 @@ def test_an_informed_agent_counts_outcomes_from_the_first_as_a_bandit_does():
     @eqx.filter_jit
     def told(informed, outcome):
         state = informed.init(key)
-        after = informed.update(key, state, es.Action(jnp.int32(0), rows[0]), outcome)
+        after = informed.update(key, state, es.core.Action(jnp.int32(0), rows[0]), outcome)
         values = [informed.values(key, s, rows) for s in (state, after)]
         return informed.probabilities(state, rows), *values
 
     offset = 2.0**20
     near, far = (
-        told(es.Informed(None, clicks_like(by)), jnp.asarray(9.0 + by, float)) for by in (0, offset)
+        told(es.evaluation.Informed(None, clicks_like(by)), jnp.asarray(9.0 + by, float))
+        for by in (0, offset)
     )
     np.testing.assert_array_equal(near[0], far[0])
     assert far[0][2] > 0.9
@@ -791,15 +797,15 @@ def test_an_informed_agent_gives_a_feature_first_seen_later_its_size():
     """Learned in its usual units ever since, as in a bandit."""
     x = X * [1.0, 0.0]
     agent = es.Greedy(es.PerAction(es.Linear(D, noise_std=0.7), K))
-    informed = es.Informed(agent, es.Log(CHOSEN, Y, propensities=SHARES, context=x))
+    informed = es.evaluation.Informed(agent, es.Log(CHOSEN, Y, propensities=SHARES, context=x))
     state, key = informed.init(jax.random.key(0)), jax.random.key(1)
     after = informed.update(
-        key, state, es.Action(jnp.int32(1), jnp.array([0.5, 50.0])), jnp.asarray(2.0)
+        key, state, es.core.Action(jnp.int32(1), jnp.array([0.5, 50.0])), jnp.asarray(2.0)
     )
     size = np.asarray(state.scale.size)
     assert size[1] == 0
     np.testing.assert_allclose(after.scale.size, [size[0], 50.0])
-    action = es.Action(jnp.int32(1), jnp.array([0.5 / size[0], 1.0]))
+    action = es.core.Action(jnp.int32(1), jnp.array([0.5 / size[0], 1.0]))
     want = agent.update(key, state.belief, action, jnp.asarray(2.0))
     for have, expected in zip(jax.tree.leaves(after.belief), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(have, expected, rtol=1e-5, atol=1e-6)
@@ -835,7 +841,7 @@ def test_worlds_of_a_log_differ_as_its_posterior_does():
     rng = np.random.default_rng(8)
     x = rng.normal(size=(300, 2)) @ np.array([[1.0, 0.9], [0.0, 0.3]])
     y = x[:, 0] + 0.5 * rng.normal(size=300)
-    world = es.Logged(es.Log(np.zeros(300, int), y, np.ones(300), context=x))
+    world = es.evaluation.Logged(es.Log(np.zeros(300, int), y, np.ones(300), context=x))
     draw = jax.jit(jax.vmap(lambda key: world.init(key).theta[0]))
     drawn = draw(jax.random.split(jax.random.key(0), 4000))
     rows = np.column_stack([np.ones(300), (x - world.center) / world.size])

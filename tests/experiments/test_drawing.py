@@ -7,8 +7,7 @@ import pytest
 from toy_panels import CURVES
 
 import ensemble_sampling as es
-from ensemble_sampling.experiments import Figure, Study, report
-from ensemble_sampling.experiments import run as running
+from ensemble_sampling.experiments import Figure, Study, report, runner
 
 LATER = replace(CURVES, name="2a", title="Later")
 STUDY = Study("Two", [Figure(1, "one", "", (CURVES,)), Figure(2, "two", "", (LATER,))])
@@ -32,7 +31,7 @@ def contents(folder):
 
 
 def test_each_is_drawn_once_and_as_the_report_alone_would(drawn, tmp_path):
-    es.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
+    es.experiments.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
     assert sorted(drawn) == [1, 2]
     first = contents(tmp_path)
     assert {"figure1.png", "figure2.svg", "report.html"} <= first.keys()
@@ -43,22 +42,22 @@ def test_each_is_drawn_once_and_as_the_report_alone_would(drawn, tmp_path):
 def test_of_panels_that_are_asked_for_alone_a_figure_is_drawn_without_the_rest(drawn, tmp_path):
     study = Study("One", [Figure(1, "both", "", (CURVES, LATER))])
     quiet = {"realizations": 4, "out": tmp_path, "progress": False, "say": lambda words: None}
-    es.run(study, ["1a"], **quiet)
+    es.experiments.run(study, ["1a"], **quiet)
     assert drawn == [1]
     alone = contents(tmp_path)
-    es.run(study, ["2a"], **quiet)
+    es.experiments.run(study, ["2a"], **quiet)
     assert drawn == [1, 1]
     assert contents(tmp_path)["figure1.png"] != alone["figure1.png"]
 
 
 def test_drawing_waits_while_something_is_traced(drawn, tmp_path, monkeypatch):
-    es.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
+    es.experiments.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
     drawn.clear()
     busy = threading.Event()
     busy.set()
-    monkeypatch.setattr(running, "tracing", busy.is_set)
+    monkeypatch.setattr(runner, "tracing", busy.is_set)
     thread = threading.Thread(
-        target=running._drawn, args=(STUDY, tmp_path, STUDY.figures[0]), daemon=True
+        target=runner._drawn, args=(STUDY, tmp_path, STUDY.figures[0]), daemon=True
     )
     thread.start()
     thread.join(0.2)
@@ -75,7 +74,9 @@ def test_what_cannot_be_drawn_is_said_and_the_results_stay(tmp_path, monkeypatch
     monkeypatch.setattr(report, "_draw", fail)
     before = set(threading.enumerate())
     with pytest.raises(OSError, match="no space"):
-        es.run(STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None)
+        es.experiments.run(
+            STUDY, realizations=4, out=tmp_path, progress=False, say=lambda words: None
+        )
     assert (tmp_path / "1a.json").exists()
     assert (tmp_path / "2a.json").exists()
     started = set(threading.enumerate()) - before

@@ -16,8 +16,7 @@ import toy_panels
 
 import ensemble_sampling as es
 from ensemble_sampling import files
-from ensemble_sampling.experiments import Experiment, Study, ensembles, paper, regret
-from ensemble_sampling.experiments import run as running
+from ensemble_sampling.experiments import Experiment, Study, ensembles, paper, regret, runner
 from ensemble_sampling.experiments.paper import PANELS, STUDY
 from ensemble_sampling.simulation.programs import check_parts
 
@@ -47,7 +46,7 @@ def toy(monkeypatch):
 
 def reproduce(names=(), realizations="laptop", **options):
     """As the command does."""
-    running.compute(paper.STUDY, names, realizations, **options)
+    runner.compute(paper.STUDY, names, realizations, **options)
 
 
 def numbers(path):
@@ -87,17 +86,17 @@ def test_no_panel_at_laptop_scale_is_larger_than_published():
 
 def test_panels_are_chosen_by_name_figure_or_all():
     def names(*given):
-        return sorted(panel.name for panel in running.select(STUDY, given))
+        return sorted(panel.name for panel in runner.select(STUDY, given))
 
     assert names() == names("all") == sorted(PANELS)
     assert names("2") == ["2a", "2b"]
     assert names("3c", "1", "1a") == ["1a", "1b", "3c"]
     with pytest.raises(ValueError, match=r"no panel '5'; accepted are 1a, 1b.*4b, 1, 2, 3, 4, all"):
-        running.select(STUDY, ["1a", "5"])
+        runner.select(STUDY, ["1a", "5"])
 
 
 def test_the_cheapest_panel_comes_first():
-    assert running.select(STUDY)[0].name == "1a"
+    assert runner.select(STUDY)[0].name == "1a"
 
 
 def test_results_say_what_was_run_and_what_came_out(toy, tmp_path):
@@ -180,7 +179,7 @@ import os, signal, sys
 sys.path.insert(0, {tests!r})
 import toy_panels
 from ensemble_sampling.experiments import regret
-from ensemble_sampling.experiments import run as running
+from ensemble_sampling.experiments import runner
 toy_panels.install()
 simulate = regret.simulate
 
@@ -193,7 +192,7 @@ def killing(agent, *args, progress, **kwargs):
     return simulate(agent, *args, progress=report, **kwargs)
 
 regret.simulate = killing
-running.compute(toy_panels.STUDY, ["1a"], "laptop", out={out!r})
+runner.compute(toy_panels.STUDY, ["1a"], "laptop", out={out!r})
 """
 
 
@@ -247,10 +246,10 @@ def test_when_one_job_fails_the_others_stop_and_what_is_done_stays(toy, tmp_path
 
 def test_an_interrupted_run_leaves_its_simulations():
     stop = Event()
-    running._unless(stop, lambda done, total: None, 1, 2)
+    runner._unless(stop, lambda done, total: None, 1, 2)
     stop.set()
     with pytest.raises(InterruptedError):
-        running._unless(stop, lambda done, total: None, 2, 2)
+        runner._unless(stop, lambda done, total: None, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_side_by_side_on_an_accelerator_gives_the_same_results(toy, tmp_path, mo
     """The threaded path, which accelerators take, run here on the CPU."""
     reproduce(["1a"], out=tmp_path / "turn")
     with monkeypatch.context() as patch:
-        patch.setattr(running.jax, "default_backend", lambda: "elsewhere")
+        patch.setattr(runner.jax, "default_backend", lambda: "elsewhere")
         reproduce(["1a"], out=tmp_path / "side")
     turn, side = (numbers(tmp_path / f / "1a.json") for f in ("turn", "side"))
     assert {**turn, "series": []} == {**side, "series": []}
@@ -282,16 +281,16 @@ def test_side_by_side_on_an_accelerator_gives_the_same_results(toy, tmp_path, mo
 
 
 def test_a_figure_that_could_not_be_drawn_meanwhile_is_drawn_at_the_end(tmp_path, monkeypatch):
-    drawn, begun = running._drawn, []
+    drawn, begun = runner._drawn, []
 
     def slowly(*given):
         begun.append(given)
         time.sleep(3)
         return drawn(*given)
 
-    monkeypatch.setattr(running, "_drawn", slowly)
+    monkeypatch.setattr(runner, "_drawn", slowly)
     panels = [dataclasses.replace(toy_panels.CURVES, name=name) for name in ("1a", "2a", "3a")]
-    page = running.run(Study("Three", panels), realizations=4, out=tmp_path, say=lambda _: None)
+    page = runner.run(Study("Three", panels), realizations=4, out=tmp_path, say=lambda _: None)
     assert 1 <= len(begun) < 3
     assert all((tmp_path / f"figure{number}.png").exists() for number in (1, 2, 3))
     assert page.read_text(encoding="utf-8").count("data:image/png") >= 3
@@ -320,7 +319,7 @@ def test_agents_that_share_a_label_are_told_apart(toy, tmp_path, monkeypatch):
     agents = (
         es.EnsembleSampling(learner, 2),
         es.EnsembleSampling(learner, 2, inflation=2.0),
-        es.EnsembleSampling(learner, 2, es.Poisson()),
+        es.EnsembleSampling(learner, 2, es.posteriors.Poisson()),
     )
     panel = dataclasses.replace(toy_panels.CURVES, agents=agents)
     monkeypatch.setattr(paper, "STUDY", Study("A toy", [panel]))

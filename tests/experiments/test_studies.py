@@ -32,13 +32,15 @@ class First(eqx.Module):
     def probabilities(self, state, features, available=None, key=None):
         return jnp.eye(len(features))[0]
 
-PANEL = es.Experiment("small", es.GaussianArms(3), [es.Uniform(), First()], 5, 20, laptop=4)
+AGENTS = [es.Uniform(), First()]
+PANEL = es.experiments.Experiment("small", es.GaussianArms(3), AGENTS, 5, 20, laptop=4)
 
 def alike(results):
-    ((uniform, first),) = es.claims.averages(results, "whole", PANEL)
-    return es.claims.advantage([uniform], [first])
+    ((uniform, first),) = es.experiments.claims.averages(results, "whole", PANEL)
+    return es.experiments.claims.advantage([uniform], [first])
 
-STUDY = es.Study("Small", [PANEL], [es.Claim("They differ.", "regret", alike, figure=1)])
+CLAIM = es.experiments.Claim("They differ.", "regret", alike, figure=1)
+STUDY = es.experiments.Study("Small", [PANEL], [CLAIM])
 """
 
 
@@ -112,8 +114,11 @@ def test_an_edited_agent_does_not_pass_for_the_one_that_was_run():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x = 1\n", r"own.py must define STUDY = es.Study\(title, \[es.Experiment"),
-        ("STUDY = 3\n", "own.py must define STUDY = es.Study.*it says STUDY = 3"),
+        (
+            "x = 1\n",
+            r"own.py must define STUDY = es.experiments.Study\(title, \[es.experiments.Experiment",
+        ),
+        ("STUDY = 3\n", "own.py must define STUDY = es.experiments.Study.*it says STUDY = 3"),
         (SMALL.replace("STUDY =", "OTHER ="), "must define STUDY.*; it has PANEL, which belong"),
         ("import nothing_of_the_kind\n", "own.py, line 1: ModuleNotFoundError: No module named"),
         ("\n\nx = 1 / 0\n", "own.py, line 3: ZeroDivisionError: division by zero"),
@@ -121,11 +126,14 @@ def test_an_edited_agent_does_not_pass_for_the_one_that_was_run():
         (SMALL.replace("First()]", "3]"), "own.py, line .*: TypeError: agent must have"),
         (
             SMALL.replace("[PANEL]", "[]"),
-            "own.py, line 23: ValueError: the study 'Small' has no con",
+            "own.py, line 25: ValueError: the study 'Small' has no con",
         ),
         (SMALL.replace('"small"', '"a/b"'), "the name of a panel names its file.*got 'a/b'"),
         (SMALL.replace("[PANEL]", "[PANEL, PANEL]"), "two panels of a study are called small"),
-        (SMALL.replace("[PANEL]", "[3]"), "made of es.Experiment and other panels, got 3"),
+        (
+            SMALL.replace("[PANEL]", "[3]"),
+            "made of es.experiments.Experiment and other panels, got 3",
+        ),
         (SMALL.replace("alike, ", "3, "), "quantity of a claim must be a function of the results"),
         (
             SMALL.replace("es.Uniform()", "es.Greedy(es.Linear(7))"),
@@ -159,27 +167,33 @@ def test_a_neighbouring_file_can_be_imported_and_a_file_may_be_loaded_again():
 
 
 def test_a_study_is_checked_when_it_is_made():
-    panel = es.Experiment("a", es.GaussianArms(2), [es.Uniform()], 10, 20)
+    panel = es.experiments.Experiment("a", es.GaussianArms(2), [es.Uniform()], 10, 20)
     assert (panel.title, panel.laptop, panel.late) == ("a", 20, (9, 10))
-    study = es.Study("Two", [panel, es.Figure(7, "b", "", (_called(panel, "b"),))])
+    study = es.experiments.Study(
+        "Two", [panel, es.experiments.Figure(7, "b", "", (_called(panel, "b"),))]
+    )
     assert [figure.number for figure in study.figures] == [1, 7]
     assert [*study.panels] == ["a", "b"]
     with pytest.raises(ValueError, match="two figures of a study are called 1"):
-        es.Study("Two", [panel, es.Figure(1, "b", "", (_called(panel, "b"),))])
+        es.experiments.Study(
+            "Two", [panel, es.experiments.Figure(1, "b", "", (_called(panel, "b"),))]
+        )
     with pytest.raises(ValueError, match="cannot be called '1', which means others"):
-        es.Study("One", [_called(panel, "1")])
-    with pytest.raises(TypeError, match=r"claims must be of es\.Claim, got 3"):
-        es.Study("One", [panel], [3])  # type: ignore
+        es.experiments.Study("One", [_called(panel, "1")])
+    with pytest.raises(TypeError, match=r"claims must be of es.experiments.Claim, got 3"):
+        es.experiments.Study("One", [panel], [3])  # type: ignore
     with pytest.raises(TypeError, match=r"'a' needs a list of agents, got \(\)"):
-        es.Experiment("a", es.GaussianArms(2), (), 10, 20)
-    with pytest.raises(TypeError, match=r"study must be an es\.Study, got"):
-        es.run(panel)  # type: ignore
+        es.experiments.Experiment("a", es.GaussianArms(2), (), 10, 20)
+    with pytest.raises(TypeError, match=r"study must be an es.experiments.Study, got"):
+        es.experiments.run(panel)  # type: ignore
     with pytest.raises(ValueError, match="figure 1 has no panels"):
-        es.Figure(1, "", "", ())
+        es.experiments.Figure(1, "", "", ())
 
 
 def _called(panel, name):
-    return es.Experiment(name, panel.environment, panel.agents, panel.periods, panel.realizations)
+    return es.experiments.Experiment(
+        name, panel.environment, panel.agents, panel.periods, panel.realizations
+    )
 
 
 def test_a_study_is_read_from_a_file():

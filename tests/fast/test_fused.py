@@ -16,7 +16,7 @@ from ensemble_sampling.learners.network import Batch
 
 DIM, HIDDEN, CAPACITY, BATCH, STEPS, MEMBERS = 5, 7, 12, 9, 3, 3
 ROWS = jnp.asarray(np.random.default_rng(1).integers(8, size=(STEPS, BATCH)))
-MAKE = es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5)
+MAKE = es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5)
 
 
 def learner(make=MAKE, noise_std=2.0, prior_std=0.5, **changes):
@@ -75,7 +75,7 @@ def test_weights_move_as_by_steps_in_any_unit(unit):
 
 
 def test_weights_of_any_size_move_as_by_steps():
-    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1e-3)
+    make = es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=1e-3)
     given = learner(make, prior_std=1e-3, noise_std=2e-3, learning_rate=1e-7)
     history, members = started(given)
     small = jax.tree.map(lambda w: 1e-3 * w, members.model)
@@ -125,17 +125,17 @@ def test_a_weight_beyond_half_precision_is_noticed():
     "changes",
     [
         {"optimizer": optax.adam},
-        {"make": es.GaussianMLP(DIM, (HIDDEN, HIDDEN), prior_std=0.5)},
-        {"make": es.GaussianMLP(DIM, (), prior_std=0.5, squash=True)},
-        {"make": es.GaussianMLP(DIM, (HIDDEN,))},
-        {"make": es.GaussianMLP(DIM, (network_kernel.HIDDEN + 1,), prior_std=0.5)},
-        {"make": es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5, squash=True)},
+        {"make": es.networks.GaussianMLP(DIM, (HIDDEN, HIDDEN), prior_std=0.5)},
+        {"make": es.networks.GaussianMLP(DIM, (), prior_std=0.5, squash=True)},
+        {"make": es.networks.GaussianMLP(DIM, (HIDDEN,))},
+        {"make": es.networks.GaussianMLP(DIM, (network_kernel.HIDDEN + 1,), prior_std=0.5)},
+        {"make": es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=0.5, squash=True)},
         {"batch": None},
         {"batch": network_kernel.BATCH + 1},
         {"noise_std": None},
         {"prior_std": None},
         {"dropout": 0.5},
-        {"loss": es.CrossEntropy()},
+        {"loss": es.learners.CrossEntropy()},
     ],
 )
 def test_other_networks_are_not_for_the_kernel(changes):
@@ -154,7 +154,7 @@ def test_the_papers_network_is_for_the_kernel_on_a_gpu_alone(monkeypatch):
 
     # What is compiled for a GPU has the kernel in it, and what for a CPU has not.
     def observe(key):
-        action, noise = es.Action(jnp.array(0), jnp.ones(DIM)), Noise(shift=jnp.array(0.5))
+        action, noise = es.core.Action(jnp.array(0), jnp.ones(DIM)), Noise(shift=jnp.array(0.5))
         return given.observe(key, shared, member, action, jnp.array(1.0), noise)
 
     plain = jax.jit(observe)(jax.random.key(1))

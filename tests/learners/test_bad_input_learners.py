@@ -20,16 +20,16 @@ import ensemble_sampling as es
 
 DIM, ARMS = 3, 4
 NAN, INF = float("nan"), float("inf")
-KEY, NONE = jax.random.key(0), es.Noise()
+KEY, NONE = jax.random.key(0), es.core.Noise()
 Row = tuple[Callable[[], Any], type[Exception], str]
 
 ARM, LINE = es.IndependentArms(ARMS), es.Linear(DIM)
 PER, VECTOR = es.PerAction(LINE, ARMS), es.Linear(DIM, outcomes=2, reward=jnp.sum)
 WAVES = es.RandomFeatures(es.Linear, DIM)
-MAKE = es.GaussianMLP(DIM, (5,))
-HEADS = es.GaussianMLP(DIM, (5,), ARMS)
+MAKE = es.networks.GaussianMLP(DIM, (5,))
+HEADS = es.networks.GaussianMLP(DIM, (5,), ARMS)
 NET, HEADED = es.Network(MAKE, DIM, 6), es.Network(HEADS, DIM, 6, arms=ARMS)
-CLICKS = es.Network(MAKE, DIM, 6, 0.5, loss=es.CrossEntropy())
+CLICKS = es.Network(MAKE, DIM, 6, 0.5, loss=es.learners.CrossEntropy())
 
 
 def net(make: Any = MAKE, dim: Any = DIM, capacity: Any = 6, **settings: Any) -> Any:
@@ -39,7 +39,7 @@ def net(make: Any = MAKE, dim: Any = DIM, capacity: Any = 6, **settings: Any) ->
 def observe(learner: Any, index: Any = 0, x: Any = (1.0,) * DIM, y: Any = 1.0, noise=NONE) -> Any:
     """Learn one outcome, of which one part is wrong."""
     x = x if x is None else np.asarray(x)
-    return lambda: learner.observe(KEY, *learner.init(KEY), es.Action(index, x), y, noise)
+    return lambda: learner.observe(KEY, *learner.init(KEY), es.core.Action(index, x), y, noise)
 
 
 def predict(learner: Any, *shape: int) -> Any:
@@ -119,20 +119,28 @@ ARMS_AND_LINES: list[Row] = [
     (lambda: es.PerAction(es.Linear, 2), TypeError, "PerAction takes a Linear learner"),
     (lambda: es.PerAction(LINE, 0), ValueError, "arms must be at least 1, got 0"),
     (lambda: es.PerAction(LINE, None), TypeError, "arms must be a whole number, got None"),
-    (lambda: es.Blend(LINE), TypeError, r"as in \(Linear\(5\), Linear\(2\)\), got Linear"),
-    (lambda: es.Blend(()), TypeError, r"as in \(Linear\(5\), Linear\(2\)\), got \(\)"),
-    (lambda: es.Blend((ARM,)), TypeError, "Blend takes Linear learners, got IndependentArms"),
-    (lambda: es.Blend((es.Linear,)), TypeError, "Blend takes Linear learners, got"),
-    (lambda: es.Blend((es.Linear(2, 0.5),)), ValueError, "without noise_std, got 0.5"),
-    (lambda: es.Blend((VECTOR,)), ValueError, "without outcomes, got 2"),
-    (lambda: es.Blend((es.Linear(2, forgetting=0.9),)), ValueError, "forgetting, got 0.9"),
+    (lambda: es.learners.Blend(LINE), TypeError, r"as in \(Linear\(5\), Linear\(2\)\), got Linear"),
+    (lambda: es.learners.Blend(()), TypeError, r"as in \(Linear\(5\), Linear\(2\)\), got \(\)"),
     (
-        lambda: es.Blend((es.Linear(2), es.Linear(3))),
+        lambda: es.learners.Blend((ARM,)),
+        TypeError,
+        "Blend takes Linear learners, got IndependentArms",
+    ),
+    (lambda: es.learners.Blend((es.Linear,)), TypeError, "Blend takes Linear learners, got"),
+    (lambda: es.learners.Blend((es.Linear(2, 0.5),)), ValueError, "without noise_std, got 0.5"),
+    (lambda: es.learners.Blend((VECTOR,)), ValueError, "without outcomes, got 2"),
+    (lambda: es.learners.Blend((es.Linear(2, forgetting=0.9),)), ValueError, "forgetting, got 0.9"),
+    (
+        lambda: es.learners.Blend((es.Linear(2), es.Linear(3))),
         ValueError,
         "takes all features, got one of 2 and one of 3",
     ),
-    (lambda: es.Blend((LINE,), trust=0), ValueError, "trust must be greater than 0, got 0"),
-    (lambda: es.Blend((LINE,), faith=-1), ValueError, "faith must be .* got -1"),
+    (
+        lambda: es.learners.Blend((LINE,), trust=0),
+        ValueError,
+        "trust must be greater than 0, got 0",
+    ),
+    (lambda: es.learners.Blend((LINE,), faith=-1), ValueError, "faith must be .* got -1"),
     (lambda: es.RandomFeatures(LINE, DIM), ValueError, "make 163, but the learner takes 3"),
     (lambda: es.RandomFeatures(ARM, DIM), ValueError, "make 163, but the learner takes None"),
     (lambda: es.RandomFeatures(es.Linear, 0), ValueError, "dim must be at least 1, got 0"),
@@ -141,11 +149,27 @@ ARMS_AND_LINES: list[Row] = [
     (lambda: es.RandomFeatures(es.Linear, 2, [(1, 1, 1)]), ValueError, "number must be at least 2"),
     (lambda: es.RandomFeatures(es.Linear, 2, [(4, 0, 1)]), ValueError, "frequency must be greater"),
     (lambda: es.RandomFeatures(es.Linear, 2, [(4, 1, 0)]), ValueError, "amplitude must be greater"),
-    (lambda: es.Persistent(LINE), TypeError, "posterior must have the methods .*; Linear has no"),
-    (lambda: es.Persistent(es.Exact(LINE)), ValueError, r"fixed set .* Got Exact\(Linear\(dim=3"),
-    (lambda: es.Persistent(es.Exact(ARM), tries=-1), ValueError, "tries must be .* got -1"),
-    (lambda: es.Persistent(es.Exact(ARM), chance=1.5), ValueError, "chance must be .* got 1.5"),
-    (lambda: es.Persistent(es.Exact(ARM), draws=0), ValueError, "draws must be at least 1, got 0"),
+    (
+        lambda: es.agents.Persistent(LINE),
+        TypeError,
+        "posterior must have the methods .*; Linear has no",
+    ),
+    (
+        lambda: es.agents.Persistent(es.Exact(LINE)),
+        ValueError,
+        r"fixed set .* Got Exact\(Linear\(dim=3",
+    ),
+    (lambda: es.agents.Persistent(es.Exact(ARM), tries=-1), ValueError, "tries must be .* got -1"),
+    (
+        lambda: es.agents.Persistent(es.Exact(ARM), chance=1.5),
+        ValueError,
+        "chance must be .* got 1.5",
+    ),
+    (
+        lambda: es.agents.Persistent(es.Exact(ARM), draws=0),
+        ValueError,
+        "draws must be at least 1, got 0",
+    ),
 ]
 
 NETWORKS: list[Row] = [
@@ -174,10 +198,14 @@ NETWORKS: list[Row] = [
     (net(optimizer="adam"), TypeError, "optimizer must make a transformation"),
     (net(optimizer=lambda rate: None), TypeError, "optimizer must make a transformation"),
     (net(loss="squared"), TypeError, "loss must have .*; str has no"),
-    (net(loss=es.CrossEntropy), TypeError, r"loss must be an object: write CrossEntropy\(...\)"),
+    (
+        net(loss=es.learners.CrossEntropy),
+        TypeError,
+        r"loss must be an object: write CrossEntropy\(...\)",
+    ),
     (net(loss=NoMean()), TypeError, "loss must have .*; NoMean has no mean"),
     (net(HEADS, outcomes=4, reward=jnp.sum, loss=NoExpected()), TypeError, "has no expected"),
-    (net(history=es.Window), TypeError, r"history must be an object: write Window\(...\)"),
+    (net(history=es.learners.Window), TypeError, r"history must be an object: write Window\(...\)"),
     (net(history=10), TypeError, "history must have .*; int has no slot"),
     (net(outcomes=2, reward=jnp.sum), ValueError, r"output of shape \(2,\), but it gives \(\)"),
     (net(HEADS), ValueError, r"output of shape \(\), but it gives \(4,\)"),
@@ -189,20 +217,48 @@ NETWORKS: list[Row] = [
     (net(dropout=-0.1), ValueError, "dropout must be between 0 and 1, got -0.1"),
     (net(dropout="half"), TypeError, "dropout must be a single real number"),
     (net(readout=None), TypeError, "readout must be a function .* got None"),
-    (lambda: es.GaussianMLP(0, ()), ValueError, "dim must be at least 1, got 0"),
-    (lambda: es.GaussianMLP(2, 5), TypeError, r"hidden must be a tuple .* got 5"),
-    (lambda: es.GaussianMLP(2, [5]), TypeError, r"hidden must be a tuple .* got \[5\]"),
-    (lambda: es.GaussianMLP(2, (5, 0)), ValueError, "hidden must be at least 1, got 0"),
-    (lambda: es.GaussianMLP(2, (5.0,)), TypeError, "hidden must be a whole number, got 5.0"),
-    (lambda: es.GaussianMLP(2, (), 0), ValueError, "outputs must be at least 1, got 0"),
-    (lambda: es.GaussianMLP(2, (), "scalar"), TypeError, "outputs must be a whole number"),
-    (lambda: es.GaussianMLP(2, (), prior_std=0), ValueError, "prior_std must be greater than 0"),
-    (lambda: es.GaussianMLP(2, (), prior_std=1e20), ValueError, "prior_std must be between"),
-    (lambda: es.GaussianMLP(2, (), slope=-0.1), ValueError, "slope must be between 0 and 1"),
-    (lambda: es.GaussianMLP(2, (), slope=None), TypeError, "slope must be a single real number"),
-    (lambda: es.GaussianMLP(2, (), squash="yes"), TypeError, "squash must be True or False"),
-    (lambda: es.MLP([]), TypeError, "weights must be a list of one array per layer"),
-    (lambda: es.MLP(jnp.ones(3)), TypeError, "weights must be a list of one array per layer"),
+    (lambda: es.networks.GaussianMLP(0, ()), ValueError, "dim must be at least 1, got 0"),
+    (lambda: es.networks.GaussianMLP(2, 5), TypeError, r"hidden must be a tuple .* got 5"),
+    (lambda: es.networks.GaussianMLP(2, [5]), TypeError, r"hidden must be a tuple .* got \[5\]"),
+    (lambda: es.networks.GaussianMLP(2, (5, 0)), ValueError, "hidden must be at least 1, got 0"),
+    (
+        lambda: es.networks.GaussianMLP(2, (5.0,)),
+        TypeError,
+        "hidden must be a whole number, got 5.0",
+    ),
+    (lambda: es.networks.GaussianMLP(2, (), 0), ValueError, "outputs must be at least 1, got 0"),
+    (lambda: es.networks.GaussianMLP(2, (), "scalar"), TypeError, "outputs must be a whole number"),
+    (
+        lambda: es.networks.GaussianMLP(2, (), prior_std=0),
+        ValueError,
+        "prior_std must be greater than 0",
+    ),
+    (
+        lambda: es.networks.GaussianMLP(2, (), prior_std=1e20),
+        ValueError,
+        "prior_std must be between",
+    ),
+    (
+        lambda: es.networks.GaussianMLP(2, (), slope=-0.1),
+        ValueError,
+        "slope must be between 0 and 1",
+    ),
+    (
+        lambda: es.networks.GaussianMLP(2, (), slope=None),
+        TypeError,
+        "slope must be a single real number",
+    ),
+    (
+        lambda: es.networks.GaussianMLP(2, (), squash="yes"),
+        TypeError,
+        "squash must be True or False",
+    ),
+    (lambda: es.networks.MLP([]), TypeError, "weights must be a list of one array per layer"),
+    (
+        lambda: es.networks.MLP(jnp.ones(3)),
+        TypeError,
+        "weights must be a list of one array per layer",
+    ),
 ]
 
 REWARDS: list[Row] = [
@@ -226,11 +282,11 @@ METHODS: list[Row] = [
     (predict(LINE, 3), ValueError, r"shape \(K >= 1, 3\), got \(3,\)"),
     (predict(PER, 3, DIM), ValueError, r"shape \(4, 3\), got \(3, 3\)"),
     (predict(PER, 4, 2), ValueError, r"shape \(4, 3\), got \(4, 2\)"),
-    (predict(es.Blend((LINE,)), 2, 2), ValueError, r"shape \(K >= 1, 3\), got \(2, 2\)"),
+    (predict(es.learners.Blend((LINE,)), 2, 2), ValueError, r"shape \(K >= 1, 3\), got \(2, 2\)"),
     (predict(WAVES, 2, 2), ValueError, r"shape \(K >= 1, 3\), got \(2, 2\)"),
     (observe(WAVES, x=np.ones(2)), ValueError, r"features must have shape \(3,\), got \(2,\)"),
     (
-        observe(es.Blend((LINE,)), y=np.ones(2)),
+        observe(es.learners.Blend((LINE,)), y=np.ones(2)),
         ValueError,
         r"outcome must have shape \(\), got \(2,\)",
     ),
@@ -255,8 +311,16 @@ METHODS: list[Row] = [
     (observe(NET, y=np.ones(1)), ValueError, r"outcome must have shape \(\), got \(1,\)"),
     (observe(NET, x=np.ones(1)), ValueError, r"features must have shape \(3,\), got \(1,\)"),
     (observe(NET, x=[INF, 1, 1]), ValueError, r"features must be finite, got inf at \[0\]"),
-    (observe(NET, noise=es.Noise(jnp.ones(()))), ValueError, "noise has shift, .* for none"),
-    (observe(NET, noise=es.Noise(None, jnp.ones(()))), ValueError, "noise has weight, .* for none"),
+    (
+        observe(NET, noise=es.core.Noise(jnp.ones(()))),
+        ValueError,
+        "noise has shift, .* for none",
+    ),
+    (
+        observe(NET, noise=es.core.Noise(None, jnp.ones(()))),
+        ValueError,
+        "noise has weight, .* for none",
+    ),
     (observe(HEADED, index=4), ValueError, "index must be between 0 and 3, got 4"),
     (observe(CLICKS, y=2.0), ValueError, "CrossEntropy learns outcomes between 0 and 1, got 2.0"),
     (observe(CLICKS, y=-0.5), ValueError, "CrossEntropy learns outcomes between 0 and 1"),

@@ -22,7 +22,7 @@ def with_constant(x):
 def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(float64):
     """Each with as many of the features as it takes, and with a prior and a noise of its own."""
     trust, faith, kinds = 0.2, 1.5, [(DIM, 2.0), (DIM, 0.1), (1, 2.0)]
-    blend = es.Blend(tuple(es.Linear(d, prior_std=w) for d, w in kinds), trust, faith)
+    blend = es.learners.Blend(tuple(es.Linear(d, prior_std=w) for d, w in kinds), trust, faith)
     ensemble, key = es.Ensemble(blend, 4), jax.random.key(1)
     _, (shared, members) = learn(ensemble, key, ONE, X, Y)
     scales, values = [], []
@@ -44,7 +44,7 @@ def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(floa
 
 @pytest.mark.parametrize("make", [es.Exact, lambda learner: es.Ensemble(learner, 4)])
 def test_a_blend_of_equal_models_is_that_model(make, float64):
-    blend, linear = make(es.Blend((es.Linear(DIM), es.Linear(DIM)))), make(es.Linear(DIM))
+    blend, linear = make(es.learners.Blend((es.Linear(DIM), es.Linear(DIM)))), make(es.Linear(DIM))
     key, rows = jax.random.key(0), jnp.asarray(ROWS)
     one, two = (learn(posterior, key, ONE, X, Y)[1] for posterior in (blend, linear))
     have, want = blend.values(key, one, rows, 6), linear.values(key, two, rows, 6)
@@ -54,7 +54,11 @@ def test_a_blend_of_equal_models_is_that_model(make, float64):
 def test_the_narrow_width_is_trusted_on_noise_and_the_wide_one_on_signal():
     """40 features in 400 outcomes, in eight of ten worlds or more: the first outcomes, when the
     noise is hardly known, can mislead."""
-    dim, n, blend = 40, 400, es.Blend((es.Linear(40), es.Linear(40, prior_std=0.3)), 0.2, 3.0)
+    dim, n, blend = (
+        40,
+        400,
+        es.learners.Blend((es.Linear(40), es.Linear(40, prior_std=0.3)), 0.2, 3.0),
+    )
     rng = np.random.default_rng(1)
     for signal, narrow in ((0.0, True), (2.0, False)):
         right = 0
@@ -67,7 +71,7 @@ def test_the_narrow_width_is_trusted_on_noise_and_the_wide_one_on_signal():
 
 
 def test_before_two_outcomes_differ_the_first_has_the_faith_it_was_given():
-    blend = es.Blend((es.Linear(DIM), es.Linear(1)), faith=3.0)
+    blend = es.learners.Blend((es.Linear(DIM), es.Linear(1)), faith=3.0)
     want = np.array([np.exp(3), 1]) / (1 + np.exp(3))
     for n in (0, 4):
         data = ONE[:n], X[:n], np.full(n, 100.0)

@@ -32,7 +32,7 @@ def learn(posterior, xs, ys, arms=None):
     update = jax.jit(lambda *given: posterior.update(*given))
     for n, (x, y) in enumerate(zip(xs, ys, strict=True)):
         index = jnp.asarray(0 if arms is None else arms[n])
-        action = es.Action(index, jnp.asarray(x, float))
+        action = es.core.Action(index, jnp.asarray(x, float))
         belief = update(jax.random.key(n), belief, action, jnp.asarray(y, float))
     return belief
 
@@ -190,7 +190,7 @@ def switching(forgetting, key, change=300, periods=600):
         act_key, update_key = jax.random.split(jax.random.fold_in(key, t))
         index = agent.act(act_key, state, offer)
         reward = jnp.where(t < change, jnp.eye(3)[0], jnp.eye(3)[2])[index]
-        return agent.update(update_key, state, es.Action(index, offer[index]), reward), reward
+        return agent.update(update_key, state, es.core.Action(index, offer[index]), reward), reward
 
     return jax.lax.scan(period, agent.init(key), jnp.arange(periods))[1]
 

@@ -16,10 +16,12 @@ from ensemble_sampling.learners.scales import Moments, Scales
 
 def line(key):
     """A linear model of one feature with a prior of N(0, 1)."""
-    return es.MLP([jax.random.normal(key, (1,))])
+    return es.networks.MLP([jax.random.normal(key, (1,))])
 
 
-def kept(capacity: int, x: float, history: es.Window | es.Reservoir) -> es.Network:
+def kept(
+    capacity: int, x: float, history: es.learners.Window | es.learners.Reservoir
+) -> es.Network:
     """`line` on whole batches; with rows of size x in every slot a step solves the quadratic."""
     rate = 0.5 / (x**2 + 1 / capacity)
     how: Any = {"batch": None, "steps": 8, "learning_rate": rate, "optimizer": optax.sgd}
@@ -34,7 +36,7 @@ def alternating(n: int, x: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 def test_a_window_keeps_the_newest_and_weighs_the_prior_against_them():
     """Members after ten observations are the minimisers on the last four."""
     i, x, y = alternating(10, 0.5)
-    ensemble = es.Ensemble(kept(4, 0.5, es.Window()), 3)
+    ensemble = es.Ensemble(kept(4, 0.5, es.learners.Window()), 3)
     start, (held, end) = learn(ensemble, jax.random.key(0), i, x, y)
     np.testing.assert_allclose(np.sort(held.outcomes), np.sort(y[-4:]), rtol=1e-6)
     assert int(held.seen) == 10
@@ -45,7 +47,7 @@ def test_a_window_keeps_the_newest_and_weighs_the_prior_against_them():
 
 
 def test_a_reservoir_is_a_uniform_sample_of_all():
-    reservoir = es.Reservoir()
+    reservoir = es.learners.Reservoir()
     capacity, periods, runs = 5, 40, 4000
 
     def run(key):
@@ -67,7 +69,7 @@ def test_members_over_a_reservoir_are_the_posterior_of_the_ten_held_rows(n, x):
     """Every one is the minimiser on what is held, and together they have the posterior's spread,
     within five standard errors; so they are never less certain than the prior."""
     members = 2000
-    learner = kept(10, x, es.Reservoir())
+    learner = kept(10, x, es.learners.Reservoir())
     start, (held, end) = learn(es.Ensemble(learner, members), jax.random.key(1), *alternating(n, x))
     rows = np.asarray(held.features, np.float64)
     theta = np.asarray(end.model.weights[0], np.float64)
@@ -80,8 +82,8 @@ def test_members_over_a_reservoir_are_the_posterior_of_the_ten_held_rows(n, x):
 
 
 def test_bootstrap_members_over_a_reservoir_are_minimisers_on_the_held_rows():
-    learner = kept(10, 0.5, es.Reservoir())
-    ensemble = es.Ensemble(learner, 6, es.Poisson())
+    learner = kept(10, 0.5, es.learners.Reservoir())
+    ensemble = es.Ensemble(learner, 6, es.posteriors.Poisson())
     start, (held, end) = learn(ensemble, jax.random.key(1), *alternating(200, 0.5))
     for m in range(6):
         prior, weights = start[1].model.weights[0][m], end.noise.weight[m]
@@ -95,7 +97,7 @@ def test_a_thinned_ensemble_is_as_far_from_the_truth_as_it_thinks(x):
     """Squared surprise over 1,000 truths after 200 observations of which 10 are held: 1, within
     five standard errors of a mean of squared normals. Rows that count n / h times give 20."""
     truths, members, n = 1000, 20, 200
-    ensemble = es.Ensemble(kept(10, x, es.Reservoir()), members)
+    ensemble = es.Ensemble(kept(10, x, es.learners.Reservoir()), members)
 
     def surprise(key):
         truth_key, noise_key, learn_key = jax.random.split(key, 3)

@@ -10,7 +10,13 @@ from reference import covariance, exact, learn, noises, random_covariance, regre
 
 import ensemble_sampling as es
 
-PERTURBATIONS = [es.Gaussian(), es.Rademacher(), es.Poisson(), es.Bernoulli(), es.Unperturbed()]
+PERTURBATIONS = [
+    es.posteriors.Gaussian(),
+    es.posteriors.Rademacher(),
+    es.posteriors.Poisson(),
+    es.posteriors.Bernoulli(),
+    es.posteriors.Unperturbed(),
+]
 PROBLEMS, DIM, PERIODS, MEMBERS = 40, 5, 25, 3
 
 
@@ -54,14 +60,17 @@ def check_members(kind, perturbation, tolerance):
 
 @pytest.mark.parametrize(
     ("kind", "perturbation"),
-    [("linear", p) for p in PERTURBATIONS] + [("arms", es.Gaussian()), ("arms", es.Bernoulli())],
+    [("linear", p) for p in PERTURBATIONS]
+    + [("arms", es.posteriors.Gaussian()), ("arms", es.posteriors.Bernoulli())],
     ids=lambda p: p if isinstance(p, str) else type(p).__name__,
 )
 def test_every_member_is_the_closed_form_minimiser_in_float64(kind, perturbation, float64):
     check_members(kind, perturbation, 1e-10)  # condition numbers below 100: 1e-9 or better
 
 
-@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson()], ids=["shift", "weight"])
+@pytest.mark.parametrize(
+    "perturbation", [es.posteriors.Gaussian(), es.posteriors.Poisson()], ids=["shift", "weight"]
+)
 @pytest.mark.parametrize("kind", ["linear", "arms"])
 def test_every_member_is_the_minimiser_within_float32_rounding(kind, perturbation):
     check_members(kind, perturbation, 10 * np.finfo(np.float32).eps)
@@ -170,7 +179,7 @@ def test_pulls_are_counted_beyond_what_float32_counts():
     shared, member = learner.init(jax.random.key(0))
     many = shared.pulls._replace(value=shared.pulls.value.at[1].set(2.0**24))
     start = (shared._replace(pulls=many), member)
-    action, key = es.Action(jnp.int32(1), jnp.zeros(1)), jax.random.key(0)
+    action, key = es.core.Action(jnp.int32(1), jnp.zeros(1)), jax.random.key(0)
 
     def pull(_, belief):
         return es.Exact(learner).update(key, belief, action, jnp.float32(0))
@@ -223,7 +232,7 @@ class Huge(es.GaussianArms):
 )
 def test_a_belief_that_is_no_longer_finite_is_noticed(learner):
     index, x, y = np.arange(30) % 3, np.eye(3)[np.arange(30) % 3], np.ones(30)
-    for posterior in (es.Exact(learner), es.Ensemble(learner, 4, es.Poisson())):
+    for posterior in (es.Exact(learner), es.Ensemble(learner, 4, es.posteriors.Poisson())):
         for scale, lost in ((1.0, False), (3e38, True)):
             outcomes = scale * y * (-1) ** (np.arange(30) // 3)
             _, belief = learn(posterior, jax.random.key(0), index, x, outcomes)
@@ -239,7 +248,9 @@ def test_an_update_touches_one_arm_only():
     learner, key = es.IndependentArms(1000, 1.0), jax.random.key(0)
     ensemble = es.Ensemble(learner, 7)
     before = ensemble.init(key)
-    after = ensemble.update(key, before, es.Action(jnp.int32(3), jnp.zeros(1)), jnp.float32(2.0))
+    after = ensemble.update(
+        key, before, es.core.Action(jnp.int32(3), jnp.zeros(1)), jnp.float32(2.0)
+    )
     rest = np.arange(1000) != 3
     assert (thetas(learner, after)[:, rest] == thetas(learner, before)[:, rest]).all()
     assert (thetas(learner, after)[:, 3] != thetas(learner, before)[:, 3]).all()
@@ -257,7 +268,7 @@ def test_the_cost_of_an_update_is_what_is_promised(learner, floats):
     width = getattr(learner, "dim", 1)
 
     def update(key, belief, index, x, y):
-        return ensemble.update(key, belief, es.Action(index, x), y)
+        return ensemble.update(key, belief, es.core.Action(index, x), y)
 
     shapes = (jax.ShapeDtypeStruct(s, t) for s, t in (((), int), ((width,), float), ((), float)))
     cost: Any = jax.jit(update, donate_argnums=1).lower(key, belief, *shapes).cost_analysis()

@@ -20,12 +20,12 @@ PAPER: dict[str, Any] = {"learning_rate": 0.1, "optimizer": optax.sgd}
 
 
 def neuron() -> es.Network:
-    make = es.GaussianMLP(DIM, (), prior_std=1.5, squash=True)
+    make = es.networks.GaussianMLP(DIM, (), prior_std=1.5, squash=True)
     return es.Network(make, DIM, PERIODS, NOISE_STD, 1.5, batch=BATCH, **PAPER)
 
 
 def two_layer(**changes) -> es.Network:
-    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=0.7)
+    make = es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=0.7)
     settings: dict[str, Any] = PAPER | {"batch": BATCH, "capacity": PERIODS} | changes
     return es.Network(make, DIM, noise_std=NOISE_STD, prior_std=0.7, **settings)
 
@@ -99,9 +99,9 @@ def test_a_neuron_equals_the_numpy_loop(float64):
         np.testing.assert_allclose(end[1].model.weights[0][m], theta, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("readout", [es.true_gradient, es.published_gradient])
+@pytest.mark.parametrize("readout", [es.networks.true_gradient, es.networks.published_gradient])
 def test_dropout_equals_the_numpy_loop(readout, float64):
-    posterior = es.Dropout(two_layer(learning_rate=0.2), 0.4, readout=readout)
+    posterior = es.posteriors.Dropout(two_layer(learning_rate=0.2), 0.4, readout=readout)
     key = jax.random.key(3)
     i, x, y = data()
     start, end = learn(posterior, key, i, x, y)
@@ -109,7 +109,7 @@ def test_dropout_equals_the_numpy_loop(readout, float64):
     draws = [rows_and_masks(k, t, HIDDEN) for t, k in enumerate(keys)]
     begin = [np.asarray(w) for w in start[1].model.weights]
     zero = [np.zeros_like(w) for w in begin]
-    published = readout is es.published_gradient
+    published = readout is es.networks.published_gradient
     want = numpy_sgd(begin, zero, x, y, draws, 0.7, 0.2, 0.4, published)
     for have, w in zip(end[1].model.weights, want, strict=True):
         np.testing.assert_allclose(have, w, rtol=1e-9, atol=1e-9)
@@ -121,8 +121,8 @@ def test_both_readouts_predict_the_same():
     values = [
         posterior.sample(key, posterior.init(key))(x)
         for posterior in (
-            es.Dropout(two_layer(), 0.5, readout=r)
-            for r in (es.true_gradient, es.published_gradient)
+            es.posteriors.Dropout(two_layer(), 0.5, readout=r)
+            for r in (es.networks.true_gradient, es.networks.published_gradient)
         )
     ]
     np.testing.assert_allclose(values[0], values[1], rtol=1e-5, atol=1e-8)
@@ -132,11 +132,11 @@ def test_both_readouts_predict_the_same():
 @pytest.mark.parametrize("hidden", [(5,), (5, 4)])
 @pytest.mark.parametrize("squash", [False, True])
 def test_dropout_of_nothing_is_the_plain_network(squash, hidden, outputs):
-    module = es.GaussianMLP(DIM, hidden, outputs, 0.7, squash=squash)(jax.random.key(0))
+    module = es.networks.GaussianMLP(DIM, hidden, outputs, 0.7, squash=squash)(jax.random.key(0))
     for seed in range(8):
         key = jax.random.key(seed)
         x = jax.random.normal(key, (DIM,))
-        for readout in (es.true_gradient, es.published_gradient):
+        for readout in (es.networks.true_gradient, es.networks.published_gradient):
             have = module.masked(x, key, 0.0, readout)
             np.testing.assert_allclose(have, module(x), rtol=1e-6, atol=1e-7)
 
@@ -145,7 +145,7 @@ def test_a_coherent_mask_is_the_same_for_every_action_and_an_incoherent_one_is_n
     key = jax.random.key(0)
     same = jnp.ones((50, DIM))
     for coherent in (True, False):
-        posterior = es.Dropout(two_layer(), 0.5, coherent=coherent)
+        posterior = es.posteriors.Dropout(two_layer(), 0.5, coherent=coherent)
         values = np.asarray(posterior.sample(key, posterior.init(key))(same))
         assert (np.ptp(values) < 1e-7 * np.abs(values).max()) == coherent
 
@@ -175,7 +175,7 @@ def test_inflation_scales_a_networks_prior_draw():
 
 
 def test_gaussian_weights_have_the_prior_variance_and_centers_are_small():
-    make = es.GaussianMLP(100, (50,), prior_std=2.0)
+    make = es.networks.GaussianMLP(100, (50,), prior_std=2.0)
     first, second = make(jax.random.key(0)).weights
     assert first.shape == (50, 100)
     assert second.shape == (50,)
@@ -191,7 +191,7 @@ def test_a_linear_network_on_whole_batches_becomes_the_linear_ensemble(room, flo
     linear = es.Ensemble(es.Linear(DIM, noise_std, prior_std=prior_std), members)
 
     def make(key):  # a network that is linear, drawn exactly as Linear draws its prior
-        return es.MLP([prior_std * jax.random.normal(key, (DIM,))])
+        return es.networks.MLP([prior_std * jax.random.normal(key, (DIM,))])
 
     how: Any = PAPER | {"batch": None, "steps": 4000, "learning_rate": 0.05}
     network = es.Network(make, DIM, room * periods, noise_std, prior_std, **how)
@@ -225,12 +225,12 @@ class Shuffled(eqx.Module):
 
     order: jax.Array
     looks: jax.Array
-    inner: es.MLP
+    inner: es.networks.MLP
 
     def __init__(self, key):
         self.order = jax.random.permutation(key, DIM)
         self.looks = jnp.arange(DIM) < DIM - 1
-        self.inner = es.MLP([jax.random.normal(key, (DIM,))])
+        self.inner = es.networks.MLP([jax.random.normal(key, (DIM,))])
 
     def __call__(self, x):
         return self.inner(jnp.where(self.looks, x[self.order], 0.0))
@@ -254,10 +254,10 @@ def test_arrays_that_are_no_floats_stay_as_each_member_drew_them():
 def test_numpy_arrays_in_a_module_are_learned_as_well():
     def make(key):
         ones: Any = np.ones(DIM)
-        return es.MLP([ones])
+        return es.networks.MLP([ones])
 
     learner = es.Network(make, DIM, PERIODS)
-    start, end = learn(es.Point(learner), jax.random.key(0), *data())
+    start, end = learn(es.posteriors.Point(learner), jax.random.key(0), *data())
     assert np.all(np.asarray(end[1].model.weights[0]) != start[1].model.weights[0])
 
 
@@ -267,7 +267,7 @@ def test_history_is_stored_once_and_perturbations_once_per_member():
     assert history.outcomes.shape == (PERIODS,)
     assert members.noise.shift.shape == (6, PERIODS)
     assert members.noise.weight is None
-    _, members = es.Ensemble(two_layer(), 6, es.Poisson()).init(jax.random.key(0))
+    _, members = es.Ensemble(two_layer(), 6, es.posteriors.Poisson()).init(jax.random.key(0))
     assert members.noise.weight.shape == (6, PERIODS)
     assert members.noise.shift is None
 
@@ -276,14 +276,14 @@ def test_bootstrap_weights_enter_the_loss(float64):
     """A weight of two counts as the observation twice, of zero as never."""
     learner = two_layer(batch=None, steps=1, capacity=2)
     key, x = jax.random.key(0), jnp.ones(DIM)
-    shared, member = learner.init(key, 1.0, es.Noise(weight=jnp.ones(())))
+    shared, member = learner.init(key, 1.0, es.core.Noise(weight=jnp.ones(())))
     once = lambda w: learner.observe(  # noqa: E731
         key,
         shared,
         member,
-        es.Action(jnp.array(0), x),
+        es.core.Action(jnp.array(0), x),
         jnp.array(1.0),
-        es.Noise(weight=jnp.array(w)),
+        es.core.Noise(weight=jnp.array(w)),
     )[1].model.weights[0]
     base = member.model.weights[0]
     np.testing.assert_allclose(once(0.0), base, atol=1e-15)
@@ -332,7 +332,7 @@ class _Alone:
         self.learner = learner
 
     def update(self, key, belief, action, outcome) -> tuple[object, Member]:
-        return self.learner.observe(key, *belief, action, outcome, es.Noise())
+        return self.learner.observe(key, *belief, action, outcome, es.core.Noise())
 
 
 def _f32(*arrays):
@@ -340,7 +340,7 @@ def _f32(*arrays):
 
 
 def test_diverged_members_are_counted_in_the_result():
-    make = es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
+    make = es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)
     learner = es.Network(make, DIM, 20, 1.0, 1.0, learning_rate=1e6, optimizer=optax.sgd)
     world = es.NetworkBandit(DIM, arms=5, hidden=HIDDEN, noise_std=1.0)
     result = es.simulate(es.EnsembleSampling(learner, 3), world, periods=20, realizations=4)
@@ -353,13 +353,13 @@ def test_diverged_members_are_counted_in_the_result():
 
 def test_with_one_output_per_action_only_the_chosen_one_learns():
     arms = 3
-    make = lambda key: es.MLP([jax.random.normal(key, (arms, DIM))])  # noqa: E731
+    make = lambda key: es.networks.MLP([jax.random.normal(key, (arms, DIM))])  # noqa: E731
     learner = es.Network(make, DIM, 10, 1.0, 1.0, arms=arms, **PAPER)
     key = jax.random.key(0)
     shared, member = learner.init(key)
     context = jax.random.normal(key, (DIM,))
-    action = es.Action(jnp.array(1), context)
-    _, after = learner.observe(key, shared, member, action, jnp.array(5.0), es.Noise())
+    action = es.core.Action(jnp.array(1), context)
+    _, after = learner.observe(key, shared, member, action, jnp.array(5.0), es.core.Noise())
     moved = np.any(np.asarray(after.model.weights[0] != member.model.weights[0]), axis=1)
     np.testing.assert_array_equal(moved, [False, True, False])
     values = learner.predict(shared, member, jnp.tile(context, (arms, 1)))
@@ -371,7 +371,7 @@ def test_with_one_output_per_action_only_the_chosen_one_learns():
 
 def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
     periods, runs = 1000, 40
-    make = es.GaussianMLP(100, (), prior_std=10**0.5, squash=True)
+    make = es.networks.GaussianMLP(100, (), prior_std=10**0.5, squash=True)
     learner = es.Network(make, 100, periods, 10.0, 10**0.5, **PAPER)
 
     def late(agent) -> np.ndarray:
@@ -380,7 +380,7 @@ def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
         return regret[:, -200:].mean(axis=1)
 
     ensemble = late(es.EnsembleSampling(learner, 30))
-    gap = late(es.EpsilonGreedy(learner, es.Annealed(150))) - ensemble
+    gap = late(es.EpsilonGreedy(learner, es.agents.Annealed(150))) - ensemble
     assert gap.mean() > 3 * gap.std() / np.sqrt(runs)
 
 
@@ -388,7 +388,7 @@ def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
 
 
 def wide(key):
-    return es.MLP([jax.random.normal(key, (2, DIM))])
+    return es.networks.MLP([jax.random.normal(key, (2, DIM))])
 
 
 @pytest.mark.parametrize(
@@ -404,9 +404,12 @@ def wide(key):
         (lambda: es.Reward(lambda y: y[0] / 0.0, 2), "one finite number"),
         (lambda: es.Reward(lambda y: y, 2), "one finite number"),
         (lambda: es.Reward(lambda y: y.sum(), 0), "outcomes must be at least 1, got 0"),
-        (lambda: es.Dropout(two_layer(), 1.5), "rate must be between 0 and 1, got 1.5"),
-        (lambda: es.GaussianMLP(DIM, (0,)), "hidden must be at least 1, got 0"),
-        (lambda: es.GaussianMLP(DIM, (3,), prior_std=-1.0), "prior_std must be greater than 0"),
+        (lambda: es.posteriors.Dropout(two_layer(), 1.5), "rate must be between 0 and 1, got 1.5"),
+        (lambda: es.networks.GaussianMLP(DIM, (0,)), "hidden must be at least 1, got 0"),
+        (
+            lambda: es.networks.GaussianMLP(DIM, (3,), prior_std=-1.0),
+            "prior_std must be greater than 0",
+        ),
         (lambda: es.NetworkBandit(DIM, arms=0), "arms must be at least 1, got 0"),
     ],
 )
@@ -418,7 +421,7 @@ def test_bad_settings_are_named(build, message):
 def test_an_outcome_of_another_shape_is_refused():
     agent = es.EnsembleSampling(two_layer(), 2)
     state = agent.init(jax.random.key(0))
-    action = es.Action(jnp.array(0), jnp.ones(DIM))
+    action = es.core.Action(jnp.array(0), jnp.ones(DIM))
     with pytest.raises(ValueError, match=r"shape \(\), got \(2,\)"):
         agent.update(jax.random.key(0), state, action, jnp.ones(2))
     with pytest.raises(ValueError, match=rf"shape \(K >= 1, {DIM}\), got \(3, 9\)"):
@@ -426,7 +429,7 @@ def test_an_outcome_of_another_shape_is_refused():
 
 
 def test_dropout_without_hidden_units_is_refused():
-    posterior = es.Dropout(neuron(), 0.5)
+    posterior = es.posteriors.Dropout(neuron(), 0.5)
     with pytest.raises(ValueError, match="hidden units"):
         posterior.sample(jax.random.key(0), posterior.init(jax.random.key(0)))(jnp.ones((2, DIM)))
 
@@ -434,7 +437,7 @@ def test_dropout_without_hidden_units_is_refused():
 def test_dropout_over_a_module_without_any_is_refused():
     learner = es.Network(lambda key: eqx.nn.MLP(DIM, "scalar", 4, 1, key=key), dim=DIM, capacity=5)
     with pytest.raises(ValueError, match="has no dropout"):
-        es.Dropout(learner, 0.5)
+        es.posteriors.Dropout(learner, 0.5)
 
 
 def test_an_optimizer_that_has_its_learning_rate_already_is_refused():

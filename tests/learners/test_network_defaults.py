@@ -19,7 +19,9 @@ DIM, HIDDEN, PERIODS, BATCH, STEPS = 4, 5, 12, 7, 3
 
 
 def default(**settings) -> es.Network:
-    return es.Network(es.GaussianMLP(DIM, (HIDDEN,)), DIM, PERIODS, batch=BATCH, **settings)
+    return es.Network(
+        es.networks.GaussianMLP(DIM, (HIDDEN,)), DIM, PERIODS, batch=BATCH, **settings
+    )
 
 
 def data(periods=PERIODS, seed=0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,7 +66,7 @@ def numpy_loop(weights, x, y, shift, rows, rate):
 
 def test_the_default_equals_the_numpy_loop(float64, monkeypatch):
     exact = [np.sqrt(1 / (DIM + 1)), OUTPUT_STD * np.sqrt(2 / HIDDEN)]
-    known = es.MLP([jnp.asarray(s) for s in exact], constant=True)
+    known = es.networks.MLP([jnp.asarray(s) for s in exact], constant=True)
     monkeypatch.setattr(modules, "widths", lambda make: known)
     rate, key = 0.002, jax.random.key(1)
     ensemble = es.Ensemble(default(optimizer=optax.sgd, learning_rate=rate), members=3)
@@ -84,7 +86,7 @@ def test_the_default_equals_the_numpy_loop(float64, monkeypatch):
             assert np.abs(w - w0).max() > 0.01
 
 
-@pytest.mark.parametrize("loss", [es.SquaredError(), es.CrossEntropy()])
+@pytest.mark.parametrize("loss", [es.learners.SquaredError(), es.learners.CrossEntropy()])
 def test_units_of_features_do_not_matter(loss, float64):
     """Features c + D x give the same members, and the same predictions of moved features."""
     ensemble, key = es.Ensemble(default(loss=loss), 3), jax.random.key(2)
@@ -115,7 +117,7 @@ def test_units_of_outcomes_do_not_matter(a, b, float64):
 
 def test_each_entry_of_a_vector_outcome_has_a_scale_of_its_own(float64):
     def ensemble(unit):
-        make = es.GaussianMLP(DIM, (HIDDEN,), 2)
+        make = es.networks.GaussianMLP(DIM, (HIDDEN,), 2)
         reward = es.Reward(lambda y: y[0] + y[1] / unit, 2)
         return es.Ensemble(es.Network(make, DIM, PERIODS, outcomes=2, reward=reward), 3)
 
@@ -131,7 +133,7 @@ def test_each_entry_of_a_vector_outcome_has_a_scale_of_its_own(float64):
 @pytest.mark.parametrize("hidden", [(), (8,), (512,), (64, 64)])
 def test_functions_drawn_by_default_vary_alike_at_all_widths(hidden):
     """Over 2,000 draws, within five standard errors; ReLU's slope of 0.01 below 0 adds 0.01 %."""
-    make = es.GaussianMLP(10, hidden)
+    make = es.networks.GaussianMLP(10, hidden)
     x = jax.random.rademacher(jax.random.key(0), (10,), float)
     outputs = jax.vmap(lambda key: make(key)(x))(jax.random.split(jax.random.key(1), 2000))
     assert float(outputs.std()) == pytest.approx(OUTPUT_STD, rel=5 * np.sqrt(3 / 2000))
@@ -139,9 +141,12 @@ def test_functions_drawn_by_default_vary_alike_at_all_widths(hidden):
 
 def test_a_constant_is_added_by_default_and_not_to_the_papers():
     key = jax.random.key(0)
-    assert es.GaussianMLP(DIM, (HIDDEN,))(key).weights[0].shape == (HIDDEN, DIM + 1)
-    assert es.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)(key).weights[0].shape == (HIDDEN, DIM)
-    assert float(es.GaussianMLP(DIM, ())(key)(jnp.zeros(DIM))) != 0
+    assert es.networks.GaussianMLP(DIM, (HIDDEN,))(key).weights[0].shape == (HIDDEN, DIM + 1)
+    assert es.networks.GaussianMLP(DIM, (HIDDEN,), prior_std=1.0)(key).weights[0].shape == (
+        HIDDEN,
+        DIM,
+    )
+    assert float(es.networks.GaussianMLP(DIM, ())(key)(jnp.zeros(DIM))) != 0
 
 
 class Made(eqx.Module):
@@ -172,7 +177,7 @@ def test_the_priors_widths_are_found_from_draws():
 
 def test_the_learned_noise_is_that_of_the_outcomes():
     """Of a line with noise of 3 % or 100 % of the outcomes' spread, after 400 outcomes."""
-    make = es.GaussianMLP(DIM, ())
+    make = es.networks.GaussianMLP(DIM, ())
     ensemble = es.Ensemble(es.Network(make, DIM, 400, learning_rate=0.1), 4)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, DIM))
@@ -202,7 +207,7 @@ def played(agent: Any, x: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, 
             features, reward, t = row
             act_key, learn_key = jax.random.split(jax.random.fold_in(key, t))
             a = agent.act(act_key, state, jnp.tile(features, (2, 1)))
-            return agent.update(learn_key, state, es.Action(a, features), reward[a]), a
+            return agent.update(learn_key, state, es.core.Action(a, features), reward[a]), a
 
         rows = (x, rewards, jnp.arange(len(x)))
         return jax.lax.scan(step, agent.init(jax.random.key(0)), rows)
@@ -217,7 +222,7 @@ def played(agent: Any, x: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, 
 )
 def test_with_sizes_alone_it_learns_what_no_line_can_in_any_units(a, b, scale):
     """Choosing by corners: a line stays near 1/2."""
-    learner = es.Network(es.GaussianMLP(2, (32,), outputs=2), dim=2, capacity=512, arms=2)
+    learner = es.Network(es.networks.GaussianMLP(2, (32,), outputs=2), dim=2, capacity=512, arms=2)
     x, rewards = crossed(500, seed=0)
     good, diverged = played(es.EnsembleSampling(learner, 5), scale * x, a + b * rewards)
     assert diverged == 0
@@ -225,8 +230,8 @@ def test_with_sizes_alone_it_learns_what_no_line_can_in_any_units(a, b, scale):
 
 
 def test_clicks_are_learned_with_sizes_alone():
-    make = es.GaussianMLP(2, (32,), outputs=2)
-    learner = es.Network(make, dim=2, capacity=512, arms=2, loss=es.CrossEntropy())
+    make = es.networks.GaussianMLP(2, (32,), outputs=2)
+    learner = es.Network(make, dim=2, capacity=512, arms=2, loss=es.learners.CrossEntropy())
     good, diverged = played(es.EnsembleSampling(learner, 5), *crossed(500, seed=1))
     assert diverged == 0
     assert good[-200:].mean() > 0.85
@@ -243,15 +248,19 @@ def test_outcomes_that_never_differ_and_features_that_never_vary_are_no_trouble(
 
 
 def test_dropout_learns_with_sizes_alone():
-    posterior = es.Dropout(es.Network(es.GaussianMLP(2, (32,), 2), 2, 512, arms=2), 0.2)
+    posterior = es.posteriors.Dropout(
+        es.Network(es.networks.GaussianMLP(2, (32,), 2), 2, 512, arms=2), 0.2
+    )
     good, diverged = played(es.ThompsonSampling(posterior), *crossed(500, seed=2))
     assert diverged == 0
     assert good[-200:].mean() > 0.75
 
 
 def test_what_is_said_of_a_prior_is_shown_and_what_is_not_is_not():
-    plain = es.EnsembleSampling(es.Network(es.GaussianMLP(2, (3,)), 2), 5)
+    plain = es.EnsembleSampling(es.Network(es.networks.GaussianMLP(2, (3,)), 2), 5)
     assert "Network(GaussianMLP(dim=2, hidden=(3,)), dim=2)" in repr(plain)
-    paper = es.Network(es.GaussianMLP(2, (3,), prior_std=1.0), 2, noise_std=1.0, prior_std=1.0)
+    paper = es.Network(
+        es.networks.GaussianMLP(2, (3,), prior_std=1.0), 2, noise_std=1.0, prior_std=1.0
+    )
     words = "Network(GaussianMLP(dim=2, hidden=(3,), prior_std=1), dim=2, noise_std=1, prior_std=1)"
     assert words in repr(es.EnsembleSampling(paper, 5))

@@ -18,8 +18,8 @@ LEARNER = es.PerAction(LINEAR, arms=ARMS)
 def test_only_the_chosen_model_learns_and_as_a_linear_learner_would():
     shared, member = LEARNER.init(jax.random.key(0))
     context = jnp.asarray([1.0, -2.0, 0.5])
-    action = es.Action(jnp.asarray(2), context)
-    noise = es.Noise(shift=jnp.asarray(0.3))
+    action = es.core.Action(jnp.asarray(2), context)
+    noise = es.core.Noise(shift=jnp.asarray(0.3))
     after = LEARNER.observe(jax.random.key(1), shared, member, action, jnp.asarray(1.5), noise)
     pick = lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree)  # noqa: E731
     for i in (0, 1, 3):
@@ -50,7 +50,7 @@ def test_exact_posterior_matches_least_squares_per_action():
     rng = np.random.default_rng(0)
     xs, arms, ys = rng.normal(size=(30, DIM)), rng.integers(0, ARMS, 30), rng.normal(size=30)
     for x, k, y in zip(xs, arms, ys, strict=True):
-        action = es.Action(jnp.asarray(k), jnp.asarray(x, float))
+        action = es.core.Action(jnp.asarray(k), jnp.asarray(x, float))
         belief = update(jax.random.key(0), belief, action, jnp.asarray(y, float))
     for k in range(ARMS):
         x, y = xs[arms == k], ys[arms == k]
@@ -103,7 +103,7 @@ def test_an_outcome_does_not_copy_the_other_models():
     arms, dim = 40, 30
     agent = es.EnsembleSampling(es.PerAction(es.Linear(dim, 1.0), arms), members=5)
     state = agent.init(jax.random.key(0))
-    action = es.Action(jnp.asarray(2), jnp.ones(dim))
+    action = es.core.Action(jnp.asarray(2), jnp.ones(dim))
     update = jax.jit(lambda *given: agent.update(*given), donate_argnums=1)
     lowered = update.lower(jax.random.key(1), state, action, jnp.asarray(1.0))
     program = lowered.compile().as_text() or ""

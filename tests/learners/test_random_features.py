@@ -11,7 +11,7 @@ import ensemble_sampling as es
 DIM = 3
 X = np.random.default_rng(0).normal(size=(6, DIM))
 ROWS = jnp.asarray(X, float)
-KINDS = (es.Waves(8, 1.0, 2.0), es.Waves(6, 3.0, 0.5))
+KINDS = (es.learners.Waves(8, 1.0, 2.0), es.learners.Waves(6, 3.0, 0.5))
 
 
 def orthogonal(rng, number):
@@ -65,7 +65,7 @@ class Narrow:
 def test_many_waves_are_a_gaussian_kernel(frequency, float64):
     """20,000 cosines and sines: an entry is a mean of 10,000 cosines, within five standard errors,
     5 / sqrt(2 * 10,000) = 0.036 at most."""
-    waves = (es.Waves(20_000, frequency, 1.0),)
+    waves = (es.learners.Waves(20_000, frequency, 1.0),)
     made = es.RandomFeatures(Narrow, DIM, waves)  # pyright: ignore[reportArgumentType]
     z = np.asarray(made.expand(jnp.asarray(X)))[:, DIM:]
     apart = ((X[:, None] - X[None]) ** 2).sum(axis=-1)
@@ -79,7 +79,7 @@ def test_many_waves_are_a_gaussian_kernel(frequency, float64):
     [
         es.Linear,
         lambda width: es.PerAction(es.Linear(width), 4),
-        lambda width: es.PerAction(es.Blend((es.Linear(width), es.Linear(2))), 4),
+        lambda width: es.PerAction(es.learners.Blend((es.Linear(width), es.Linear(2))), 4),
     ],
     ids=["shared", "per action", "blend per action"],
 )

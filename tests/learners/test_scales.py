@@ -92,7 +92,9 @@ def drawn_noise(luck, outcomes):
     return near
 
 
-@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson()], ids=["shift", "weight"])
+@pytest.mark.parametrize(
+    "perturbation", [es.posteriors.Gaussian(), es.posteriors.Poisson()], ids=["shift", "weight"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_are_the_mean_plus_their_own_noise_times_their_distance(
     kind, perturbation, float64
@@ -171,7 +173,7 @@ def covered(posterior, key):
     def step(belief, seen):
         t, index, x, y = seen
         now = jax.random.fold_in(key, t)
-        belief = posterior.update(now, belief, es.Action(index, x), y)
+        belief = posterior.update(now, belief, es.core.Action(index, x), y)
         values = posterior.values(now, belief, offer, 200)
         return belief, (jnp.abs((values < truth).mean(axis=0) - 0.5) < 0.475).mean()
 
@@ -213,7 +215,7 @@ def test_independent_arms_of_known_mean_are_a_linear_model_also_in_scale(float64
     learners = es.IndependentArms(ARMS, prior_mean=0.5), es.Linear(ARMS, prior_mean=0.5)
     x, values = np.eye(ARMS)[INDEX], []
     for learner in learners:
-        ensemble = es.Ensemble(learner, 3, es.Poisson())
+        ensemble = es.Ensemble(learner, 3, es.posteriors.Poisson())
         _, end = learn(ensemble, jax.random.key(0), INDEX, x, Y)
         values.append(ensemble.values(jax.random.key(0), end, jnp.eye(ARMS), 1))
     np.testing.assert_allclose(*values, atol=1e-10)
@@ -239,8 +241,8 @@ def test_surprises_are_as_large_as_expected_and_the_noise_is_found(noise_std, of
             v = shared.root.value.T @ jnp.append(1.0, features)
             expected = learner.noise(shared) * jnp.sqrt(1 + v @ v)
             surprise = outcome - learner.mean(shared, features)
-            action = es.Action(jnp.int32(0), features)
-            after, _ = learner.learn(shared, start[1], action, outcome, es.Noise())
+            action = es.core.Action(jnp.int32(0), features)
+            after, _ = learner.learn(shared, start[1], action, outcome, es.core.Noise())
             return after, (surprise / expected) ** 2
 
         start = learner.center(key)
@@ -256,17 +258,17 @@ def test_surprises_are_as_large_as_expected_and_the_noise_is_found(noise_std, of
 # Decisions do not depend on the unit of outcomes, or on where their zero is
 
 
-BLEND = es.Blend((es.Linear(DIM), es.Linear(1)))
+BLEND = es.learners.Blend((es.Linear(DIM), es.Linear(1)))
 AGENTS = {
     "linear": es.EnsembleSampling(es.Linear(DIM), 5),
     "exact linear": es.ThompsonSampling(es.Exact(es.Linear(DIM))),
     "arms": es.EnsembleSampling(es.IndependentArms(ARMS), 5),
-    "poisson": es.EnsembleSampling(es.Linear(DIM), 5, es.Poisson()),
+    "poisson": es.EnsembleSampling(es.Linear(DIM), 5, es.posteriors.Poisson()),
     "blend per action": es.EnsembleSampling(es.PerAction(BLEND, ARMS), 5),
     "random features": es.EnsembleSampling(
-        es.RandomFeatures(es.Linear, DIM, [es.Waves(10, 1.0, 2.0)]), 5
+        es.RandomFeatures(es.Linear, DIM, [es.learners.Waves(10, 1.0, 2.0)]), 5
     ),
-    "persistent": es.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
+    "persistent": es.agents.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
 }
 
 
@@ -282,7 +284,7 @@ def decisions(agent, a, b):
         index = agent.act(act_key, state, offer)
         y = jnp.sin(offer[index]).sum() + 0.5 * index + jax.random.normal(noise_key)
         y = a + b * jnp.where(t < 3, 0.7, y)
-        return agent.update(update_key, state, es.Action(index, offer[index]), y), index
+        return agent.update(update_key, state, es.core.Action(index, offer[index]), y), index
 
     return jax.lax.scan(period, agent.init(jax.random.key(2)), jnp.arange(80))[1]
 

@@ -32,7 +32,11 @@ def whitened(models, mean, cov) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("perturbation", "inflation"),
-    [(es.Gaussian(), 1.0), (es.Gaussian(), 2.5), (es.Rademacher(), 1.0)],
+    [
+        (es.posteriors.Gaussian(), 1.0),
+        (es.posteriors.Gaussian(), 2.5),
+        (es.posteriors.Rademacher(), 1.0),
+    ],
     ids=["as in the paper", "inflated", "coin flips"],
 )
 def test_a_large_ensemble_matches_the_posterior_of_a_fixed_action_sequence(perturbation, inflation):
@@ -112,19 +116,19 @@ def draws(perturbation, inflation=1.0, n=100_000) -> Any:
 
 
 @pytest.mark.parametrize("inflation", [1.0, 3.0])
-@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Rademacher()])
+@pytest.mark.parametrize("perturbation", [es.posteriors.Gaussian(), es.posteriors.Rademacher()])
 def test_shifts_have_mean_zero_and_the_inflated_variance(perturbation, inflation):
     shift, weight = draws(perturbation, inflation)
     assert weight is None
     n = len(shift)
     assert abs(shift.mean()) < 5 * inflation / np.sqrt(n)
     assert abs(np.mean(shift**2) - inflation**2) < 5 * inflation**2 * np.sqrt(2 / n)
-    if isinstance(perturbation, es.Rademacher):
+    if isinstance(perturbation, es.posteriors.Rademacher):
         assert set(shift) == {-inflation, inflation}
 
 
 def test_poisson_weights_are_poisson():
-    shift, weight = draws(es.Poisson())
+    shift, weight = draws(es.posteriors.Poisson())
     assert shift is None
     n, chance = len(weight), np.exp(-1)
     for k in range(8):
@@ -135,7 +139,7 @@ def test_poisson_weights_are_poisson():
 
 
 def test_bernoulli_weights_are_double_or_nothing():
-    shift, weight = draws(es.Bernoulli())
+    shift, weight = draws(es.posteriors.Bernoulli())
     assert shift is None
     assert set(weight) == {0.0, 2.0}
     assert abs(weight.mean() - 1) < 5 / np.sqrt(len(weight))
@@ -143,9 +147,9 @@ def test_bernoulli_weights_are_double_or_nothing():
 
 def test_no_perturbation_leaves_only_the_priors_spread():
     learner, mean, cov, data = fixed_sequence()
-    ensemble = es.Ensemble(learner, 50, es.Unperturbed())
+    ensemble = es.Ensemble(learner, 50, es.posteriors.Unperturbed())
     _, belief = learn(ensemble, jax.random.key(0), *data)
-    assert draws(es.Unperturbed()) == [None, None]
+    assert draws(es.posteriors.Unperturbed()) == [None, None]
     inside = np.cov(whitened(thetas(learner, belief), mean, cov).T)
     assert np.linalg.eigvalsh(inside)[-1] < 1  # narrower than the posterior
 
@@ -155,15 +159,19 @@ def test_what_members_share_is_stored_once_unless_they_weigh_the_data(learner):
     key = jax.random.key(0)
     one, _ = jax.eval_shape(learner.init, key)
     sizes = lambda tree: [leaf.shape for leaf in jax.tree.leaves(tree)]  # noqa: E731
-    for perturbation, lead in ((es.Gaussian(), ()), (es.Unperturbed(), ()), (es.Poisson(), (7,))):
+    for perturbation, lead in (
+        (es.posteriors.Gaussian(), ()),
+        (es.posteriors.Unperturbed(), ()),
+        (es.posteriors.Poisson(), (7,)),
+    ):
         shared, _ = jax.eval_shape(es.Ensemble(learner, 7, perturbation).init, key)
         assert sizes(shared) == [lead + shape for shape in sizes(one)]
 
 
 def test_ensemble_sampling_is_thompson_sampling_over_an_ensemble():
     learner = es.IndependentArms(3)
-    made = es.EnsembleSampling(learner, 4, es.Poisson())
-    same = es.ThompsonSampling(es.Ensemble(learner, 4, es.Poisson()))
+    made = es.EnsembleSampling(learner, 4, es.posteriors.Poisson())
+    same = es.ThompsonSampling(es.Ensemble(learner, 4, es.posteriors.Poisson()))
     assert describe(made) == describe(same)
     assert made.label == "4 models"
     assert es.EnsembleSampling(learner, 1).label == "1 model"
@@ -183,7 +191,7 @@ class Noting:
 
     def draw(self, key, shape, inflation):
         self.note(key)
-        return es.Noise()
+        return es.core.Noise()
 
     def init(self, key, spread=1.0, noise=None):
         return (), jax.random.normal(key, (2,))
@@ -205,7 +213,7 @@ def test_members_start_at_draws_of_their_own_and_batches_have_a_key_other_than_t
     belief = ensemble.init(key)
     assert len(np.unique(np.asarray(belief[1]))) == 8
     del part.keys[:]
-    ensemble.update(key, belief, es.Action(jnp.int32(0), jnp.ones(2)), jnp.ones(()))
+    ensemble.update(key, belief, es.core.Action(jnp.int32(0), jnp.ones(2)), jnp.ones(()))
     assert len(part.keys) == len({*part.keys}) == 2
     assert tuple(jax.random.key_data(key).tolist()) not in part.keys
 
@@ -239,7 +247,9 @@ def test_a_members_drift_is_standard_normal_inflated_and_independent_of_its_pert
     assert es.Ensemble(es.IndependentArms(1), 3)._noise(jax.random.key(0), ()).drift is None
 
 
-@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson(), es.Symmetric()])
+@pytest.mark.parametrize(
+    "perturbation", [es.posteriors.Gaussian(), es.posteriors.Poisson(), es.posteriors.Symmetric()]
+)
 @pytest.mark.parametrize(
     "learner",
     [
@@ -258,7 +268,7 @@ def test_members_along_the_last_axis_are_the_same_members(learner, perturbation)
     def learned(posterior):
         belief = posterior.init(key)
         for t in range(5):
-            action = es.Action(jnp.int32(t % 3), features[t % 3])
+            action = es.core.Action(jnp.int32(t % 3), features[t % 3])
             belief = posterior.update(jax.random.fold_in(key, t), belief, action, jnp.sin(1.0 * t))
         sample = posterior.sample(key, belief)(features)
         return (
@@ -287,11 +297,13 @@ def test_lost_members_are_counted_one_by_one_along_either_axis():
 
 
 def test_how_far_networks_have_moved_is_the_same_along_either_axis():
-    network = es.Network(es.GaussianMLP(3, (5,)), 3, capacity=4, batch=4, learning_rate=0.01)
+    network = es.Network(
+        es.networks.GaussianMLP(3, (5,)), 3, capacity=4, batch=4, learning_rate=0.01
+    )
     key, moved = jax.random.key(0), []
     for last in (False, True):
         ensemble = es.Ensemble(network, 4, members_last=last)
-        action = es.Action(jnp.int32(0), jnp.ones(3))
+        action = es.core.Action(jnp.int32(0), jnp.ones(3))
         belief = ensemble.update(key, ensemble.init(key), action, jnp.ones(()))
         moved.append(prior_distance(ensemble, belief))
     assert moved[0].shape == (4,)

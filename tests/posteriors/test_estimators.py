@@ -168,7 +168,7 @@ def test_an_action_that_is_not_there_cannot_learn():
     agent = es.EstimatorEnsemble(Ridge, members=2, arms=3)
     state = agent.init(jax.random.key(0))
     for index in (-1, 3):
-        action = es.Action(jnp.asarray(index), jnp.ones(2))
+        action = es.core.Action(jnp.asarray(index), jnp.ones(2))
         with pytest.raises(ValueError, match="between 0 and 2"):
             agent.update(jax.random.key(1), state, action, jnp.asarray(1.0))
 
@@ -179,7 +179,7 @@ KEY, X = jax.random.key(0), np.array([[1.0, 0.5], [-0.5, 1.0]])
 def taught(posterior, state, outcomes, first=0):
     """The state after outcomes of the first action, numbered from `first`."""
     for i, y in enumerate(outcomes, start=first):
-        key, action = jax.random.fold_in(KEY, i), es.Action(jnp.int32(0), X[0] + 0.1 * i)
+        key, action = jax.random.fold_in(KEY, i), es.core.Action(jnp.int32(0), X[0] + 0.1 * i)
         state = posterior.update(key, state, action, y)
     return state
 
@@ -209,7 +209,7 @@ def test_a_state_is_a_value_that_nothing_changes(kind):
 def test_the_features_of_an_outcome_are_copied():
     posterior = es.EstimatorEnsemble(MAKERS["steps"], 2)
     row = X[0].copy()
-    state = posterior.update(KEY, posterior.init(KEY), es.Action(jnp.int32(0), row), 1.0)
+    state = posterior.update(KEY, posterior.init(KEY), es.core.Action(jnp.int32(0), row), 1.0)
     row[:] = 99.0
     assert np.array_equal(state.tables[0].stored[0].features, X[0])
 
@@ -367,4 +367,4 @@ def test_rows_of_another_width_are_refused():
     with pytest.raises(ValueError, match=r"action features must have shape \(K >= 1, 2\), got"):
         posterior.values(KEY, state, jnp.ones((2, 3)), 0)
     with pytest.raises(ValueError, match=r"the action's features must have shape \(2,\)"):
-        posterior.update(KEY, state, es.Action(jnp.int32(0), jnp.ones(3)), 1.0)
+        posterior.update(KEY, state, es.core.Action(jnp.int32(0), jnp.ones(3)), 1.0)

@@ -22,7 +22,7 @@ PROJECTION = RNG.normal(size=(4, DIM))
 
 def line(**settings):
     """A linear model as a network: one layer, weights N(0, 4)."""
-    make = es.GaussianMLP(DIM, (), prior_std=2.0)
+    make = es.networks.GaussianMLP(DIM, (), prior_std=2.0)
     return es.Network(make, DIM, 4, settings.pop("noise_std", 0.7), 2.0, **settings)
 
 
@@ -43,7 +43,7 @@ def frozen(**settings):
 def learned(posterior, xs=X, ys=Y):
     def step(belief, seen):
         x, y = seen
-        return posterior.update(KEY, belief, es.Action(jnp.int32(0), x), y), None
+        return posterior.update(KEY, belief, es.core.Action(jnp.int32(0), x), y), None
 
     rows = jnp.asarray(xs, float), jnp.asarray(ys, float)
     return jax.jit(lambda: jax.lax.scan(step, posterior.init(KEY), rows)[0])()
@@ -60,7 +60,7 @@ def covariance(belief):
 
 def test_for_linear_gaussian_models_it_is_the_exact_posterior():
     """To float32's rounding over 30 updates; the prior's mean is where the network starts."""
-    posterior = es.Laplace(line())
+    posterior = es.posteriors.Laplace(line())
     start = weights(posterior.init(KEY))
     have = learned(posterior)
     exact = es.Exact(es.Linear(DIM, noise_std=0.7, prior_mean=start, prior_std=2.0))
@@ -100,7 +100,7 @@ def newton(xs, ys, mean, precision):
 
 def test_for_logistic_models_every_update_is_newtons():
     """Outcome by outcome as Chapelle and Li do it, to rounding; and near all of them at once."""
-    posterior = es.Laplace(line(loss=es.CrossEntropy(), noise_std=0.5))
+    posterior = es.posteriors.Laplace(line(loss=es.learners.CrossEntropy(), noise_std=0.5))
     have = learned(posterior, X, CLICKS)
     mean = start = weights(posterior.init(KEY))
     precision = np.eye(DIM) / 4
@@ -116,14 +116,14 @@ def test_for_logistic_models_every_update_is_newtons():
 
 def test_a_great_surprise_does_not_overshoot():
     """At an output of -8 the likelihood of a click is flat, and plain Newton jumps far beyond."""
-    posterior = es.Laplace(line(loss=es.CrossEntropy(), noise_std=0.5))
+    posterior = es.posteriors.Laplace(line(loss=es.learners.CrossEntropy(), noise_std=0.5))
     start = posterior.init(KEY)
     x, at = np.array([8.0, 0.0, 0.0]), np.array([-1.0, 0.0, 0.0])
     member = start.member._replace(model=layers.vector(start.member.model)[1](jnp.asarray(at)))
     have = posterior.update(
         KEY,
         start._replace(member=member),
-        es.Action(jnp.int32(0), jnp.asarray(x)),
+        es.core.Action(jnp.int32(0), jnp.asarray(x)),
         jnp.asarray(1.0),
     )
     mode, _ = newton(x[None], np.ones(1), at, np.eye(DIM) / 4)
@@ -133,14 +133,17 @@ def test_a_great_surprise_does_not_overshoot():
 def test_the_last_layers_covariance_is_exact_where_features_stand_still():
     phi = np.tanh(X @ PROJECTION.T)
     precision = np.eye(4) / 1.5**2 + phi.T @ phi / 0.7**2
-    have = learned(es.Laplace(frozen(), "last"))
+    have = learned(es.posteriors.Laplace(frozen(), "last"))
     np.testing.assert_allclose(covariance(have), np.linalg.inv(precision), rtol=1e-4, atol=1e-6)
-    have = learned(es.Laplace(frozen(), "diagonal"))
+    have = learned(es.posteriors.Laplace(frozen(), "diagonal"))
     np.testing.assert_allclose(have.spread, np.diag(precision), rtol=1e-5)
 
 
 def test_the_network_learns_as_a_point_does():
-    last, point = learned(es.Laplace(frozen(), "last")), learned(es.Point(frozen()))
+    last, point = (
+        learned(es.posteriors.Laplace(frozen(), "last")),
+        learned(es.posteriors.Point(frozen())),
+    )
     assert np.array_equal(weights(last), layers.vector(point[1].model)[0])
 
 
@@ -155,13 +158,13 @@ def test_vectors_of_outcomes_add_a_curvature_in_every_direction():
 @pytest.mark.parametrize("kind", ["last", "diagonal"])
 def test_jacobians_are_of_the_network_that_has_learned_the_outcome(kind):
     """By plain NumPy from the network after every update, on features that move a lot."""
-    make = es.GaussianMLP(2, (3,))
-    posterior = es.Laplace(es.Network(make, 2, 16, 0.7, learning_rate=0.2), kind)
+    make = es.networks.GaussianMLP(2, (3,))
+    posterior = es.posteriors.Laplace(es.Network(make, 2, 16, 0.7, learning_rate=0.2), kind)
     belief, update = posterior.init(KEY), jax.jit(lambda *given: posterior.update(*given))
     width = np.asarray(layers.widths(posterior.learner, belief.member, kind == "last"), float)
     precision, xs = np.diag(width**-2.0), 2 + X[:6, :2]
     for t, (x, y) in enumerate(zip(xs, 1 + Y[:6], strict=True)):
-        action = es.Action(jnp.int32(0), jnp.asarray(x, float))
+        action = es.core.Action(jnp.int32(0), jnp.asarray(x, float))
         belief = update(jax.random.key(t), belief, action, jnp.asarray(y, float))
         first, last = (np.asarray(w, np.float64) for w in belief.member.model.weights)
         units = first @ np.append(x, 1)
@@ -177,7 +180,9 @@ def test_jacobians_are_of_the_network_that_has_learned_the_outcome(kind):
 
 def test_a_full_covariance_takes_its_jacobian_where_the_step_began():
     """For one outcome of a network with hidden units: Lambda = P + J'J / noise^2 at the start."""
-    posterior = es.Laplace(es.Network(es.GaussianMLP(2, (3,), prior_std=1.0), 2, 4, 0.3, 1.0))
+    posterior = es.posteriors.Laplace(
+        es.Network(es.networks.GaussianMLP(2, (3,), prior_std=1.0), 2, 4, 0.3, 1.0)
+    )
     start = posterior.init(KEY)
     grown = jax.tree.map(lambda w: 50 * w, start.member.model)  # it starts near zero
     start = start._replace(member=start.member._replace(model=grown, start=grown))
@@ -186,7 +191,7 @@ def test_a_full_covariance_takes_its_jacobian_where_the_step_began():
     units = first @ x
     hidden, slope = np.where(units > 0, units, 0.01 * units), np.where(units > 0, 1, 0.01)
     jacobian = np.append(np.outer(last * slope, x).ravel(), hidden)
-    action = es.Action(jnp.int32(0), jnp.asarray(x, float))
+    action = es.core.Action(jnp.int32(0), jnp.asarray(x, float))
     have = posterior.update(KEY, start, action, jnp.asarray(3.0))
     want = np.linalg.inv(np.eye(9) + np.outer(jacobian, jacobian) / 0.09)
     assert np.abs(weights(have) - weights(start)).max() > 0.1
@@ -197,8 +202,8 @@ def test_a_full_covariance_takes_its_jacobian_where_the_step_began():
 def test_samples_have_the_covariance_it_says(kind):
     """Of 20,000 draws: a covariance in units of the deviations to 5 sqrt(2 / 20,000) = 0.05. A
     root that is not symmetric, which rows of one action after another make."""
-    make = es.GaussianMLP(DIM, (), prior_std=2.0)
-    posterior = es.Laplace(es.Network(make, DIM, 40, 0.2, 2.0), kind)
+    make = es.networks.GaussianMLP(DIM, (), prior_std=2.0)
+    posterior = es.posteriors.Laplace(es.Network(make, DIM, 40, 0.2, 2.0), kind)
     belief = learned(posterior, X @ np.array([[1, 0.9, 0.9], [0, 0.3, 0], [0, 0, 0.1]]))
     wide = np.asarray(belief.spread, np.float64)
     want = np.diag(1 / wide) if kind == "diagonal" else wide @ wide.T
@@ -211,7 +216,7 @@ def test_samples_have_the_covariance_it_says(kind):
 
 
 def test_inflation_scales_how_far_samples_are():
-    one, two = (es.Laplace(frozen(), "diagonal", inflation) for inflation in (1.0, 3.0))
+    one, two = (es.posteriors.Laplace(frozen(), "diagonal", inflation) for inflation in (1.0, 3.0))
     belief, features = learned(one), jnp.asarray(X[:4], float)
     mean = one.learner.predict(belief.shared, belief.member, features)
     near, far = (p.sample(KEY, belief)(features) - mean for p in (one, two))
@@ -219,7 +224,7 @@ def test_inflation_scales_how_far_samples_are():
 
 
 def test_the_last_layer_is_the_last_array_or_a_weight_with_its_bias():
-    listed = es.GaussianMLP(DIM, (5,))(KEY)
+    listed = es.networks.GaussianMLP(DIM, (5,))(KEY)
     assert layers.vector(eqx.filter(listed, eqx.is_array), last=True)[0].shape == (5,)
     assert layers.vector(eqx.filter(listed, eqx.is_array))[0].shape == (5 * (DIM + 1) + 5,)
     named = eqx.filter(eqx.nn.MLP(DIM, "scalar", 5, 1, key=KEY), eqx.is_array)
@@ -231,10 +236,22 @@ def test_the_last_layer_is_the_last_array_or_a_weight_with_its_bias():
 
 
 BAD = [
-    (lambda: es.Laplace(es.Linear(3)), TypeError, r"Laplace takes a Network, got Linear.*Exact"),
-    (lambda: es.Laplace(line(), "block"), ValueError, "'full', 'last' or 'diagonal', got 'block'"),
-    (lambda: es.Laplace(line(noise_std=None)), ValueError, "give the Network noise_std"),
-    (lambda: es.Laplace(line(), inflation=0), ValueError, "inflation must be greater than 0"),
+    (
+        lambda: es.posteriors.Laplace(es.Linear(3)),
+        TypeError,
+        r"Laplace takes a Network, got Linear.*Exact",
+    ),
+    (
+        lambda: es.posteriors.Laplace(line(), "block"),
+        ValueError,
+        "'full', 'last' or 'diagonal', got 'block'",
+    ),
+    (lambda: es.posteriors.Laplace(line(noise_std=None)), ValueError, "give the Network noise_std"),
+    (
+        lambda: es.posteriors.Laplace(line(), inflation=0),
+        ValueError,
+        "inflation must be greater than 0",
+    ),
 ]
 
 

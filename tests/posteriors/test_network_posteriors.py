@@ -19,7 +19,7 @@ Y = X @ [0.5, -0.7, 0.3] + NOISE_STD * RNG.normal(size=COUNT)
 PRECISION = np.eye(DIM) / PRIOR_STD**2 + X.T @ X / NOISE_STD**2
 MEAN = np.linalg.solve(PRECISION, X.T @ Y / NOISE_STD**2)
 EYE, KEY = jnp.eye(DIM), jax.random.key(0)
-LINEAR = es.GaussianMLP(DIM, (), prior_std=PRIOR_STD)
+LINEAR = es.networks.GaussianMLP(DIM, (), prior_std=PRIOR_STD)
 
 
 def linear(make: Any = LINEAR, **changes) -> es.Network:
@@ -35,7 +35,7 @@ def taught(posterior: Any, key: Any, rounds: int) -> Any:
 
     def learn(belief: Any, t: Any) -> tuple[Any, None]:
         i = t % COUNT
-        action = es.Action(i, jnp.asarray(X, float)[i])
+        action = es.core.Action(i, jnp.asarray(X, float)[i])
         y = jnp.asarray(Y, float)[i]
         return posterior.update(jax.random.fold_in(key, t), belief, action, y), None
 
@@ -69,7 +69,7 @@ def test_langevin_samples_have_the_exact_posteriors_mean_and_covariance(precondi
     variances too large, by the factor 1 / (1 - rate h / 2) at most, which is below 1.06 here."""
     rate, chains = 0.005, 2000
     assert rate * np.linalg.eigvalsh(PRECISION).max() / COUNT < 0.06  # h is 2 / n the precision
-    posterior = es.Langevin(linear(learning_rate=rate, steps=40), chains, precondition)
+    posterior = es.posteriors.Langevin(linear(learning_rate=rate, steps=40), chains, precondition)
     drawn = np.asarray(posterior.values(KEY, taught(posterior, KEY, 8), EYE, 1))
     exact = np.linalg.inv(PRECISION)
     sd = np.sqrt(np.diag(exact))
@@ -85,7 +85,7 @@ def linear_run(posterior, seed, xs, ys):
     @eqx.filter_jit
     def run(posterior, key):
         def learn(belief, t):
-            action = es.Action(jnp.int32(0), rows[0][t])
+            action = es.core.Action(jnp.int32(0), rows[0][t])
             return posterior.update(jax.random.fold_in(key, t), belief, action, rows[1][t]), None
 
         belief = jax.lax.scan(learn, posterior.init(key), jnp.arange(len(xs)))[0]
@@ -107,9 +107,9 @@ def test_langevin_chains_do_not_share_their_minibatches():
     four runs of four values; with batches in common it was half of it."""
     n, noise = 300, 0.1
     xs, ys = many(n, noise)
-    make = es.GaussianMLP(DIM, (), prior_std=0.3)
+    make = es.networks.GaussianMLP(DIM, (), prior_std=0.3)
     learner = es.Network(make, DIM, n, noise, 0.3, learning_rate=0.002, batch=16, steps=5)
-    posterior = es.Langevin(learner, 100, precondition=False)
+    posterior = es.posteriors.Langevin(learner, 100, precondition=False)
     exact = np.linalg.inv(np.eye(DIM) / 0.09 + xs.T @ xs / noise**2)
     mean, off = exact @ xs.T @ ys / noise**2, []
     for seed in range(4):
@@ -124,8 +124,10 @@ def test_learned_noise_leaves_the_posterior_its_width(noise_std):
     for the noise they learned, within a factor of 2; with a fifth of the noise it was 0.04."""
     n = 100
     xs, ys = many(n, noise_std)
-    learner = es.Network(es.GaussianMLP(DIM, ()), DIM, n, batch=None, steps=4, learning_rate=0.02)
-    for posterior in (es.Langevin(learner, 200), es.BayesByBackprop(learner)):
+    learner = es.Network(
+        es.networks.GaussianMLP(DIM, ()), DIM, n, batch=None, steps=4, learning_rate=0.02
+    )
+    for posterior in (es.posteriors.Langevin(learner, 200), es.posteriors.BayesByBackprop(learner)):
         values, (shared, member) = linear_run(posterior, 0, xs, ys)
         learned = np.mean(shared.scales.noise_std(member.error, shared.held))
         rows = np.append((xs - xs.mean(0)) / xs.std(0), np.ones((n, 1)), axis=1)
@@ -140,14 +142,14 @@ def test_learned_noise_leaves_the_posterior_its_width(noise_std):
 
 
 def test_langevins_temperature_scales_the_covariance():
-    cold = es.Langevin(linear(), 1000, False, temperature=0.25)
+    cold = es.posteriors.Langevin(linear(), 1000, False, temperature=0.25)
     drawn = np.asarray(cold.values(KEY, taught(cold, KEY, 4), EYE, 1))
     ratio = np.diag(np.cov(drawn.T)) / np.diag(np.linalg.inv(PRECISION))
     assert (np.abs(ratio / 0.25 - 1) < 0.3).all()  # 4 sqrt(2 / 1000) and the step's 10%
 
 
 def test_randomised_priors_are_the_anchored_form_where_models_are_linear():
-    make = es.RandomisedPrior(LINEAR)
+    make = es.learners.RandomisedPrior(LINEAR)
     posterior = es.Ensemble(linear(make, learning_rate=0.05, steps=200), 3)
     _, members = taught(posterior, jax.random.key(1), 1)
     prior = members.fixed.prior.module.weights[0]
@@ -157,7 +159,7 @@ def test_randomised_priors_are_the_anchored_form_where_models_are_linear():
 
 
 def test_a_randomised_prior_is_all_there_is_before_data_and_inflation_scales_it():
-    make = es.RandomisedPrior(es.GaussianMLP(DIM, (4,), prior_std=1.0), scale=3.0)
+    make = es.learners.RandomisedPrior(es.networks.GaussianMLP(DIM, (4,), prior_std=1.0), scale=3.0)
     learner = es.Network(make, DIM, 4, 1.0, 1.0)
     _, member = learner.init(KEY, 2.0)
     hidden, last = (np.asarray(w) for w in member.fixed.prior.module.weights)
@@ -168,7 +170,7 @@ def test_a_randomised_prior_is_all_there_is_before_data_and_inflation_scales_it(
 
 def test_a_hypermodel_shows_its_prior_before_data():
     """4,000 draws: a variance is known to 5 sqrt(2 / 4000), 11%."""
-    posterior = es.Hypermodel(linear(), 4, inflation=1.5)
+    posterior = es.posteriors.Hypermodel(linear(), 4, inflation=1.5)
 
     @jax.jit
     @jax.vmap
@@ -183,8 +185,11 @@ def test_a_hypermodel_shows_its_prior_before_data():
 @pytest.mark.parametrize(
     ("posterior", "factors"),
     [
-        (es.Hypermodel(es.Network(LINEAR, DIM), 4), lambda w: w.factors.weights[0]),
-        (es.EnsemblePlus(es.Network(es.GaussianMLP(DIM, (6,)), DIM), 4), lambda w: w.factors),
+        (es.posteriors.Hypermodel(es.Network(LINEAR, DIM), 4), lambda w: w.factors.weights[0]),
+        (
+            es.posteriors.EnsemblePlus(es.Network(es.networks.GaussianMLP(DIM, (6,)), DIM), 4),
+            lambda w: w.factors,
+        ),
     ],
     ids=["hypermodel", "ensemble++"],
 )
@@ -197,15 +202,15 @@ def test_factors_learn_in_the_unit_of_the_weights(posterior, factors):
 
 
 def test_a_mean_field_learns_logarithms_in_units_of_one():
-    widths = begun(es.BayesByBackprop(es.Network(LINEAR, DIM)), KEY)[1].widths
+    widths = begun(es.posteriors.BayesByBackprop(es.Network(LINEAR, DIM)), KEY)[1].widths
     np.testing.assert_allclose(widths.log_std.weights[0], 1.0)
     np.testing.assert_allclose(widths.mean.weights[0], PRIOR_STD, rtol=0.3)
 
 
 def test_a_randomised_prior_learns_in_the_unit_of_its_prior():
     """Wherever f starts: here near zero, which is not how far it may go."""
-    near = es.GaussianMLP(DIM, (), prior_std=0.01)
-    learner = es.Network(es.RandomisedPrior(LINEAR, start=near), DIM)
+    near = es.networks.GaussianMLP(DIM, (), prior_std=0.01)
+    learner = es.Network(es.learners.RandomisedPrior(LINEAR, start=near), DIM)
     _, member = learner.init(KEY)
     np.testing.assert_allclose(member.widths.learned.weights[0], PRIOR_STD, rtol=0.3)
 
@@ -213,22 +218,22 @@ def test_a_randomised_prior_learns_in_the_unit_of_its_prior():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda net, c: es.Epinet(net, 5, inflation=c),
-        lambda net, c: es.EnsemblePlus(net, 5, inflation=c),
-        lambda net, c: es.Hypermodel(net, 5, inflation=c),
+        lambda net, c: es.posteriors.Epinet(net, 5, inflation=c),
+        lambda net, c: es.posteriors.EnsemblePlus(net, 5, inflation=c),
+        lambda net, c: es.posteriors.Hypermodel(net, 5, inflation=c),
     ],
     ids=["epinet", "ensemble++", "hypermodel"],
 )
 def test_inflation_scales_the_prior_and_the_perturbations(make):
-    net = es.Network(es.GaussianMLP(DIM, (), prior_std=1.0), DIM, 4, 1.0, 1.0)
+    net = es.Network(es.networks.GaussianMLP(DIM, (), prior_std=1.0), DIM, 4, 1.0, 1.0)
     if "Hypermodel" not in type(make(net, 1.0)).__name__:
-        net = es.Network(es.GaussianMLP(DIM, (6,), prior_std=1.0), DIM, 4, 1.0, 1.0)
+        net = es.Network(es.networks.GaussianMLP(DIM, (6,), prior_std=1.0), DIM, 4, 1.0, 1.0)
     found = []
     for inflation in (1.0, 3.0):
         posterior = make(net, inflation)
         belief = begun(posterior, KEY)
         values = posterior.values(KEY, belief, EYE, 20)
-        after = posterior.update(KEY, belief, es.Action(jnp.int32(0), EYE[0]), 1.0)
+        after = posterior.update(KEY, belief, es.core.Action(jnp.int32(0), EYE[0]), 1.0)
         found.append((np.asarray(values), np.asarray(after[1].noise.shift[0])))
     np.testing.assert_allclose(found[1][0], 3 * found[0][0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found[1][1], 3 * found[0][1], rtol=1e-5)
@@ -237,7 +242,7 @@ def test_inflation_scales_the_prior_and_the_perturbations(make):
 
 def test_an_epinets_head_sees_the_index():
     """A head that is not silent is no multiple of z: twice the index is not twice the output."""
-    posterior = es.Epinet(linear(es.GaussianMLP(DIM, (6,))), 5)
+    posterior = es.posteriors.Epinet(linear(es.networks.GaussianMLP(DIM, (6,))), 5)
     module = posterior.learner.make.wide(KEY)  # pyright: ignore[reportFunctionMemberAccess]
     z, x = jax.random.normal(KEY, (5,)), jnp.ones(DIM)
     once, twice, none = (module.at(c * z)(x) for c in (1.0, 2.0, 0.0))
@@ -247,13 +252,13 @@ def test_an_epinets_head_sees_the_index():
 def test_perturbations_go_in_all_directions_alike():
     """Of 2,000 directions of length 1 in a plane: their mean has the standard error 1 / sqrt(4000)
     in either entry, and five are allowed."""
-    posterior = es.Hypermodel(es.Network(LINEAR, DIM, 1, steps=1, batch=1), 2)
+    posterior = es.posteriors.Hypermodel(es.Network(LINEAR, DIM, 1, steps=1, batch=1), 2)
     belief = begun(posterior, KEY)
 
     @jax.jit
     @jax.vmap
     def direction(key):
-        action = es.Action(jnp.int32(0), EYE[0])
+        action = es.core.Action(jnp.int32(0), EYE[0])
         return posterior.update(key, belief, action, jnp.zeros(()))[1].noise.shift[0]
 
     drawn = np.asarray(direction(jax.random.split(KEY, 2000)))
@@ -265,7 +270,7 @@ def test_a_linear_hypermodel_learns_the_exact_mean_and_an_ensembles_members():
     """At the indices sqrt(width) e_m, within the noise of averaging over random ones."""
     width = 3
     settings: dict[str, Any] = {"learning_rate": 0.01, "steps": 300}
-    posterior = es.Hypermodel(linear(**settings), width, indices=50)
+    posterior = es.posteriors.Hypermodel(linear(**settings), width, indices=50)
     _, member = belief = taught(posterior, jax.random.key(2), 1)
     anchors = np.sqrt(width) * np.asarray(member.start.factors.weights[0])
     want = anchored(anchors, np.sqrt(width) * np.asarray(member.noise.shift).T)
@@ -278,7 +283,9 @@ def test_a_linear_hypermodel_learns_the_exact_mean_and_an_ensembles_members():
 
 
 def test_an_epinet_shows_its_prior_before_data():
-    posterior = es.Epinet(es.Network(es.GaussianMLP(DIM, (6,)), DIM, 4, 1.0), 5, scale=2.0)
+    posterior = es.posteriors.Epinet(
+        es.Network(es.networks.GaussianMLP(DIM, (6,)), DIM, 4, 1.0), 5, scale=2.0
+    )
     belief = begun(posterior, KEY)
     z = jax.random.normal(jax.random.key(1), (5,))
     fixed = belief[1].fixed.prior.module.networks.weights
@@ -294,10 +301,10 @@ def test_an_epinet_shows_its_prior_before_data():
     assert not mean(posterior, belief).any()
 
 
-@pytest.mark.parametrize("posterior", [es.Epinet, es.EnsemblePlus])
+@pytest.mark.parametrize("posterior", [es.posteriors.Epinet, es.posteriors.EnsemblePlus])
 def test_the_spread_does_not_teach_the_trunk(posterior):
     """While the base is silent, only the spread could change its hidden layer, and must not."""
-    module = posterior(linear(es.GaussianMLP(DIM, (6,)))).learner.make(KEY)
+    module = posterior(linear(es.networks.GaussianMLP(DIM, (6,)))).learner.make(KEY)
     z = module.index(jax.random.key(1))
     gradient = eqx.filter_grad(lambda m: m.at(z)(jnp.ones(DIM)))(module)
     assert not np.asarray(gradient.base.weights[0]).any()
@@ -307,7 +314,7 @@ def test_the_spread_does_not_teach_the_trunk(posterior):
 def test_ensemble_plus_with_a_coordinate_index_is_the_ensemble():
     learner, key = es.Linear(DIM, NOISE_STD, prior_std=PRIOR_STD), KEY
     ensemble = es.Ensemble(learner, 4)
-    plus = es.EnsemblePlus(learner, 4, continuous=False)
+    plus = es.posteriors.EnsemblePlus(learner, 4, continuous=False)
     beliefs = taught(ensemble, key, 1), taught(plus, key, 1)
     want, have = (p.values(key, b, EYE, 1) for p, b in zip((ensemble, plus), beliefs, strict=True))
     np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-7)
@@ -317,7 +324,7 @@ def test_ensemble_plus_with_a_coordinate_index_is_the_ensemble():
 
 def test_ensemble_plus_with_a_continuous_index_has_the_members_covariance():
     learner, key, draws = es.Linear(DIM, NOISE_STD, prior_std=PRIOR_STD), KEY, 20000
-    plus = es.EnsemblePlus(learner, 4)
+    plus = es.posteriors.EnsemblePlus(learner, 4)
     belief = taught(plus, key, 1)
     members = es.Ensemble(learner, 4).values(key, belief, EYE, 1)
     away = np.asarray(members, np.float64) - MEAN
@@ -330,7 +337,9 @@ def test_ensemble_plus_with_a_continuous_index_has_the_members_covariance():
 
 def test_ensemble_plus_of_networks_shows_its_prior_before_data():
     """At sqrt(M) e_m the output layer is the prior draw of factor m, on the units of the trunk."""
-    posterior = es.EnsemblePlus(linear(es.GaussianMLP(DIM, (6,), prior_std=1.0)), 4, False)
+    posterior = es.posteriors.EnsemblePlus(
+        linear(es.networks.GaussianMLP(DIM, (6,), prior_std=1.0)), 4, False
+    )
     _, member = belief = begun(posterior, KEY)
     before = np.asarray(member.model.base.weights[0])
     units = np.where(before > 0, before, 0.01 * before)
@@ -341,7 +350,7 @@ def test_ensemble_plus_of_networks_shows_its_prior_before_data():
 
 def test_bayes_by_backprop_finds_the_exact_mean_and_the_mean_field_variances():
     settings: dict[str, Any] = {"learning_rate": 0.02, "steps": 100}
-    posterior = es.BayesByBackprop(linear(**settings), indices=32)
+    posterior = es.posteriors.BayesByBackprop(linear(**settings), indices=32)
     start = begun(posterior, KEY)[1].model
     np.testing.assert_allclose(np.exp(start.log_std.weights[0]), PRIOR_STD, rtol=1e-5)
     model = taught(posterior, KEY, 1)[1].model
@@ -353,33 +362,45 @@ def test_bayes_by_backprop_finds_the_exact_mean_and_the_mean_field_variances():
 
 
 MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
-    "langevin": (lambda: es.Langevin(es.Linear(2)), TypeError, "takes a Network"),  # pyright: ignore
-    "chains": (lambda: es.Langevin(linear(), 0), ValueError, "chains must be at least 1, got 0"),
-    "hypermodel": (lambda: es.Hypermodel(es.Linear(2)), TypeError, "takes a Network"),  # pyright: ignore
+    "langevin": (lambda: es.posteriors.Langevin(es.Linear(2)), TypeError, "takes a Network"),  # pyright: ignore
+    "chains": (
+        lambda: es.posteriors.Langevin(linear(), 0),
+        ValueError,
+        "chains must be at least 1, got 0",
+    ),
+    "hypermodel": (lambda: es.posteriors.Hypermodel(es.Linear(2)), TypeError, "takes a Network"),  # pyright: ignore
     "twice": (
-        lambda: es.Hypermodel(es.Hypermodel(linear()).learner),
+        lambda: es.posteriors.Hypermodel(es.posteriors.Hypermodel(linear()).learner),
         ValueError,
         "plain Network",
     ),
     "frozen": (
-        lambda: es.Hypermodel(linear(es.RandomisedPrior(LINEAR))),
+        lambda: es.posteriors.Hypermodel(linear(es.learners.RandomisedPrior(LINEAR))),
         ValueError,
         "Hypermodel draws all weights of a network, and this one has some that are never learned",
     ),
     "frozen means": (
-        lambda: es.BayesByBackprop(linear(es.RandomisedPrior(LINEAR))),
+        lambda: es.posteriors.BayesByBackprop(linear(es.learners.RandomisedPrior(LINEAR))),
         ValueError,
         "without RandomisedPrior",
     ),
     "epinet": (
-        lambda: es.Epinet(es.Network(lambda k: eqx.nn.MLP(3, "scalar", 4, 1, key=k), 3)),
+        lambda: es.posteriors.Epinet(es.Network(lambda k: eqx.nn.MLP(3, "scalar", 4, 1, key=k), 3)),
         TypeError,
         "Network of an MLP",
     ),
-    "ensemble++": (lambda: es.EnsemblePlus(3), TypeError, "Linear or a Network, got 3"),  # pyright: ignore
-    "prior": (lambda: es.RandomisedPrior(3), TypeError, "key -> module, got 3"),  # pyright: ignore
-    "scale": (lambda: es.RandomisedPrior(LINEAR, -1), ValueError, "scale must be greater than 0"),
-    "start": (lambda: es.BayesByBackprop(linear(), 0.0), ValueError, "start must be greater"),
+    "ensemble++": (lambda: es.posteriors.EnsemblePlus(3), TypeError, "Linear or a Network, got 3"),  # pyright: ignore
+    "prior": (lambda: es.learners.RandomisedPrior(3), TypeError, "key -> module, got 3"),  # pyright: ignore
+    "scale": (
+        lambda: es.learners.RandomisedPrior(LINEAR, -1),
+        ValueError,
+        "scale must be greater than 0",
+    ),
+    "start": (
+        lambda: es.posteriors.BayesByBackprop(linear(), 0.0),
+        ValueError,
+        "start must be greater",
+    ),
 }
 
 
@@ -392,7 +413,9 @@ def test_a_mistake_is_named(name):
 
 def test_an_epinets_head_does_not_teach_the_main_network():
     """It sees the hidden units of a base that is silent, and moves none of their weights."""
-    made: Any = es.Epinet(es.Network(es.GaussianMLP(DIM, (6,)), DIM), 5).learner.make
+    made: Any = es.posteriors.Epinet(
+        es.Network(es.networks.GaussianMLP(DIM, (6,)), DIM), 5
+    ).learner.make
     drawn = made.wide(KEY)  # the head speaks
     drawn = eqx.tree_at(lambda m: m.base, drawn, silent(drawn.base))
 

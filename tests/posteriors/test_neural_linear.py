@@ -16,12 +16,12 @@ FEATURES = jnp.asarray(np.random.default_rng(3).normal(size=(6, DIM)), float)
 
 
 def moving(**settings):
-    return es.Network(es.GaussianMLP(DIM, (5,)), DIM, 20, **settings)
+    return es.Network(es.networks.GaussianMLP(DIM, (5,)), DIM, 20, **settings)
 
 
 def test_on_features_that_stand_still_it_is_exact_linear_regression():
     """Float32 sums of 30 rows: 1e-4."""
-    have = learned(es.NeuralLinear(frozen()))
+    have = learned(es.posteriors.NeuralLinear(frozen()))
     shared, member = learned(
         es.Exact(es.Linear(4, noise_std=0.7, prior_std=1.5)), np.tanh(X @ PROJECTION.T), Y
     )
@@ -29,7 +29,7 @@ def test_on_features_that_stand_still_it_is_exact_linear_regression():
     precision = np.asarray(have.root @ have.root.T, np.float64)
     np.testing.assert_allclose(have.mean, shared.mean.value, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.linalg.inv(precision), root @ root.T, rtol=1e-4, atol=1e-6)
-    mean, std = es.NeuralLinear(frozen()).mean_and_std(have, FEATURES)
+    mean, std = es.posteriors.NeuralLinear(frozen()).mean_and_std(have, FEATURES)
     phi = jnp.tanh(FEATURES @ PROJECTION.T)
     want = fact(es.Linear(4, 0.7, prior_std=1.5), "mean_and_std")((shared, member), phi)
     np.testing.assert_allclose(mean, want[0], rtol=1e-4, atol=1e-5)
@@ -39,7 +39,7 @@ def test_on_features_that_stand_still_it_is_exact_linear_regression():
 @pytest.mark.parametrize("noise_std", [0.7, None], ids=["told", "learned"])
 def test_the_regression_is_made_anew_on_the_features_of_the_moment(noise_std):
     """From the 20 newest of 30 observations, by plain NumPy on the network's own hidden units."""
-    posterior = es.NeuralLinear(moving(noise_std=noise_std, prior_std=1.5))
+    posterior = es.posteriors.NeuralLinear(moving(noise_std=noise_std, prior_std=1.5))
     have = learned(posterior, 3 + 2 * X, 5 + Y)
     first, last = (np.asarray(w, np.float64) for w in have.member.model.weights)
     shared, noise = have.shared, noise_std
@@ -60,7 +60,7 @@ def test_the_regression_is_made_anew_on_the_features_of_the_moment(noise_std):
 
 def test_samples_have_the_moments_it_says():
     """With little noise the root is far from symmetric, and which way it is solved by matters."""
-    posterior = es.NeuralLinear(moving(noise_std=0.1), inflation=1.3)
+    posterior = es.posteriors.NeuralLinear(moving(noise_std=0.1), inflation=1.3)
     belief = learned(posterior)
     draw = jax.jit(lambda: posterior.values(jax.random.key(1), belief, FEATURES, 20_000))
     values = np.asarray(draw(), np.float64)
@@ -71,7 +71,7 @@ def test_samples_have_the_moments_it_says():
 
 def test_only_what_was_seen_counts():
     """After 3 of 20 possible observations: an empty row has the constant for a feature."""
-    posterior = es.NeuralLinear(moving(noise_std=0.7, prior_std=1.5))
+    posterior = es.posteriors.NeuralLinear(moving(noise_std=0.7, prior_std=1.5))
     have = learned(posterior, X[:3], Y[:3])
     first, last = (np.asarray(w, np.float64) for w in have.member.model.weights)
     units = np.append(X[:3], np.ones((3, 1)), axis=1) @ first.T
@@ -85,8 +85,8 @@ def test_precise_outcomes_do_not_break_the_regression(noise_std):
     """More units than float32 can tell apart in a sum of squares of phi / noise_std: NaN then."""
     rng = np.random.default_rng(1)
     xs = rng.normal(size=(60, DIM))
-    make = es.GaussianMLP(DIM, (50,))
-    posterior = es.NeuralLinear(es.Network(make, DIM, 64, noise_std, steps=1, batch=8))
+    make = es.networks.GaussianMLP(DIM, (50,))
+    posterior = es.posteriors.NeuralLinear(es.Network(make, DIM, 64, noise_std, steps=1, batch=8))
     belief = learned(posterior, xs, xs[:, 0] ** 2)
     assert int(posterior.diverged(belief)) == 0
     mean, std = posterior.mean_and_std(belief, jnp.asarray(xs, float))
@@ -95,7 +95,7 @@ def test_precise_outcomes_do_not_break_the_regression(noise_std):
 
 
 def test_with_no_data_it_shows_its_prior():
-    posterior = es.NeuralLinear(frozen())
+    posterior = es.posteriors.NeuralLinear(frozen())
     _, std = posterior.mean_and_std(posterior.init(KEY), FEATURES)
     phi = np.tanh(np.asarray(FEATURES) @ PROJECTION.T)
     np.testing.assert_allclose(std, 1.5 * np.linalg.norm(phi, axis=1), rtol=1e-5)
@@ -120,14 +120,23 @@ def squashed(final):
 
 
 def test_plain_equinox_modules_with_a_linear_last_layer_are_fine():
-    es.NeuralLinear(es.Network(squashed(lambda x: x), DIM))
-    es.Laplace(es.Network(es.RandomisedPrior(es.GaussianMLP(DIM, (5,))), DIM), "last")
+    es.posteriors.NeuralLinear(es.Network(squashed(lambda x: x), DIM))
+    es.posteriors.Laplace(
+        es.Network(es.learners.RandomisedPrior(es.networks.GaussianMLP(DIM, (5,))), DIM), "last"
+    )
 
 
-@pytest.mark.parametrize("posterior", [es.NeuralLinear, lambda net: es.Laplace(net, "last")])
+@pytest.mark.parametrize(
+    "posterior", [es.posteriors.NeuralLinear, lambda net: es.posteriors.Laplace(net, "last")]
+)
 @pytest.mark.parametrize(
     "make",
-    [together, squashed(jnp.tanh), squashed(jax.nn.relu), es.GaussianMLP(DIM, (5,), squash=True)],
+    [
+        together,
+        squashed(jnp.tanh),
+        squashed(jax.nn.relu),
+        es.networks.GaussianMLP(DIM, (5,), squash=True),
+    ],
     ids=["together", "tanh", "relu", "squash"],
 )
 def test_an_output_that_is_not_linear_in_the_last_layer_is_refused(posterior, make):
@@ -136,14 +145,24 @@ def test_an_output_that_is_not_linear_in_the_last_layer_is_refused(posterior, ma
 
 
 BAD = [
-    (lambda: es.NeuralLinear(es.Linear(3)), TypeError, "takes a Network, got Linear"),
-    (lambda: es.NeuralLinear(moving(loss=es.CrossEntropy())), ValueError, "SquaredError"),
+    (lambda: es.posteriors.NeuralLinear(es.Linear(3)), TypeError, "takes a Network, got Linear"),
     (
-        lambda: es.NeuralLinear(es.Network(es.GaussianMLP(DIM, (5,), 4), DIM, arms=4)),
+        lambda: es.posteriors.NeuralLinear(moving(loss=es.learners.CrossEntropy())),
+        ValueError,
+        "SquaredError",
+    ),
+    (
+        lambda: es.posteriors.NeuralLinear(
+            es.Network(es.networks.GaussianMLP(DIM, (5,), 4), DIM, arms=4)
+        ),
         ValueError,
         "single output, got arms=4",
     ),
-    (lambda: es.NeuralLinear(moving(), inflation=-1), ValueError, "inflation must be greater"),
+    (
+        lambda: es.posteriors.NeuralLinear(moving(), inflation=-1),
+        ValueError,
+        "inflation must be greater",
+    ),
 ]
 
 

@@ -6,7 +6,7 @@ import json
 import httpx
 import numpy as np
 import pytest
-from serving import running
+from services import running
 
 import ensemble_sampling as es
 from ensemble_sampling import client as module

@@ -7,7 +7,7 @@ import time
 
 import httpx
 import pytest
-from serving import running
+from services import running
 from typer.testing import CliRunner
 
 from ensemble_sampling.cli import app

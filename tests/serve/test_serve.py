@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
-from serving import raw, running
+from services import raw, running
 
 from ensemble_sampling.serve.http.app import App
 from ensemble_sampling.serve.http.errors import Reply

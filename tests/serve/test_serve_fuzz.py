@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import running
+from services import running
 
 from ensemble_sampling.serve.http.limits import Limits
 from ensemble_sampling.serve.http.openapi import DESCRIPTIONS, document, statuses

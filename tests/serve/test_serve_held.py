@@ -5,7 +5,7 @@ import shutil
 
 import httpx
 import pytest
-from serving import running
+from services import running
 
 import ensemble_sampling as es
 from ensemble_sampling.files import Damaged

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import httpx
 import pytest
-from serving import running
+from services import running
 
 from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.serve import service as services

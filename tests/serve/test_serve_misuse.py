@@ -9,7 +9,7 @@ import threading
 import httpx
 import numpy as np
 import pytest
-from serving import raw, running
+from services import raw, running
 
 import ensemble_sampling as es
 from ensemble_sampling.serve import outcomes, run, supervisor

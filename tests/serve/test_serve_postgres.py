@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 import httpx
 import pytest
 import servers
-from serving import ready, running
+from services import ready, running
 
 from ensemble_sampling.serve import service as services
 from ensemble_sampling.serve.http.keys import KeyCache, Keys

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import httpx
 import pytest
-from serving import ready
+from services import ready
 
 import ensemble_sampling as es
 from ensemble_sampling.serve import supervisor

@@ -22,16 +22,17 @@ from ensemble_sampling import diagnostics, theory
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import report
 from ensemble_sampling.experiments.paper import STUDY
-from ensemble_sampling.experiments.run import compute
-from ensemble_sampling.experiments.run import select as select_of
+from ensemble_sampling.experiments.runner import compute
+from ensemble_sampling.experiments.runner import select as select_of
 from ensemble_sampling.simulation import programs
+from ensemble_sampling.study.sizing import smallest_ensemble
 
 NAN, INF = float("nan"), float("inf")
 reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)
 ARMS, WORLD = es.IndependentArms(4), es.GaussianArms(4)
 AGENT = es.EnsembleSampling(ARMS, 3)
-NETWORK = es.Network(es.GaussianMLP(4, (3,)), 4, 10)
-POINT = es.Point(es.Linear(2))
+NETWORK = es.Network(es.networks.GaussianMLP(4, (3,)), 4, 10)
+POINT = es.posteriors.Point(es.Linear(2))
 TOLD = diagnostics.Foresight(np.zeros(3), np.ones(3), np.zeros(3), 5)
 
 
@@ -41,7 +42,7 @@ def run(agent=AGENT, world=WORLD, periods=5, realizations=2, **options):
 
 def size(learner=ARMS, world=WORLD, periods=10, **options):
     options = {"tolerance": 0.1, "realizations": 10, **options}
-    return lambda: es.smallest_ensemble(learner, world, periods, **options)
+    return lambda: smallest_ensemble(learner, world, periods, **options)
 
 
 def plan(learner=ARMS, world=WORLD, periods=10, **options):
@@ -86,7 +87,7 @@ class Nonsense(es.GaussianArms):
     at: str = eqx.field(static=True, default="outcome")
 
     def offer(self, key, world):
-        return es.Round(jnp.eye(4), world * (INF if self.at == "means" else 1))
+        return es.core.Round(jnp.eye(4), world * (INF if self.at == "means" else 1))
 
     def outcome(self, key, world, action):
         return world[action.index] * (NAN if self.at == "outcome" else 1)

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import Paths, Study
-from ensemble_sampling.experiments.run import compute
+from ensemble_sampling.experiments.runner import compute
 from ensemble_sampling.simulation import cluster, transport
 
 WORLD = es.GaussianArms(arms=3)
@@ -27,12 +27,12 @@ LEARNER = es.IndependentArms(arms=3, noise_std=1.0)
 AGENT = es.EnsembleSampling(LEARNER, members=3)
 
 
-def simulated(agent: Any = AGENT, realizations=22, **options: Any) -> es.Result:
+def simulated(agent: Any = AGENT, realizations=22, **options: Any) -> es.simulation.Result:
     options = {"keep": True, "chunk": 4, "progress": False} | options
     return es.simulate(agent, WORLD, 12, realizations, 5, **options)
 
 
-def identical(one: es.Result, other: es.Result) -> None:
+def identical(one: es.simulation.Result, other: es.simulation.Result) -> None:
     for name in ("mean", "stderr", "regret", "cumulative_stderr", "diverged"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
@@ -57,7 +57,9 @@ def test_the_order_in_which_an_engine_gives_chunks_changes_nothing(tmp_path):
     assert engine.ran == [(0, n) for n in (5, 4, 3, 2, 1, 0)]
     simulated(engine=Backwards(), checkpoint=tmp_path)
     engine = Backwards()
-    identical(simulated(engine=engine, checkpoint=tmp_path), simulated(engine=es.Local()))
+    identical(
+        simulated(engine=engine, checkpoint=tmp_path), simulated(engine=es.simulation.Local())
+    )
     assert engine.ran == []  # nothing was left to do
 
 
@@ -82,19 +84,19 @@ def test_every_kind_of_panel_runs_where_it_is_told_to(tmp_path):
 
 
 def test_what_is_no_engine_is_refused():
-    for wrong in ("ray", es.Local, 3):
-        with pytest.raises(TypeError, match=r"engine must be es.Local"):
+    for wrong in ("ray", es.simulation.Local, 3):
+        with pytest.raises(TypeError, match=r"engine must be es.simulation.Local"):
             simulated(engine=wrong)
     with pytest.raises(TypeError, match="address must be a text"):
-        es.Ray(6379)  # pyright: ignore[reportArgumentType]
+        es.simulation.Ray(6379)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="retries"):
-        es.Ray(retries=-1)
+        es.simulation.Ray(retries=-1)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'ensemble-sampling\[ray\]'"):
-        es.Ray()
+        es.simulation.Ray()
     ran = CliRunner().invoke(app, ["reproduce", "1a", "--engine", "ray", "--out", str(tmp_path)])
     assert ran.exit_code == 2
     assert "this needs ray: pip install 'ensemble-sampling[ray]'" in ran.output
@@ -195,16 +197,16 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 
 def test_cluster_and_machine_agree_to_the_last_bit(nodes, float64):
-    identical(simulated(engine=es.Ray(nodes.address)), simulated())
-    identical(simulated(engine=es.Ray(), last=True), simulated(last=True))
-    assert simulated(engine=es.Ray()).mean.dtype == np.float64
+    identical(simulated(engine=es.simulation.Ray(nodes.address)), simulated())
+    identical(simulated(engine=es.simulation.Ray(), last=True), simulated(last=True))
+    assert simulated(engine=es.simulation.Ray()).mean.dtype == np.float64
 
 
 def test_cluster_runs_what_users_wrote(nodes):
     options: Any = {"measure": seen, "coupled": True, "keep": [3, -1]}
     for agent in (Own(1.5, arm=2), es.ThompsonSampling(es.Exact(LEARNER))):
         given = options if isinstance(agent, Own) else {"expected": True}
-        identical(simulated(agent, engine=es.Ray(), **given), simulated(agent, **given))
+        identical(simulated(agent, engine=es.simulation.Ray(), **given), simulated(agent, **given))
 
 
 def test_cluster_refuses_a_class_that_lost_its_fields_on_the_way(nodes, monkeypatch):
@@ -213,7 +215,7 @@ def test_cluster_refuses_a_class_that_lost_its_fields_on_the_way(nodes, monkeypa
 
     monkeypatch.setattr(transport, "_fields", lambda cls: {})
     with pytest.raises(ValueError, match="did not come through to the worker whole"):
-        simulated(Forgotten(2.5), engine=es.Ray())
+        simulated(Forgotten(2.5), engine=es.simulation.Ray())
 
 
 def test_cluster_goes_on_where_this_machine_stopped(nodes, tmp_path):
@@ -222,7 +224,7 @@ def test_cluster_goes_on_where_this_machine_stopped(nodes, tmp_path):
         (tmp_path / f"chunk-{number:05d}.npz").unlink()
     told = []
     resumed = simulated(
-        checkpoint=tmp_path, engine=es.Ray(), progress=lambda *now: told.append(now)
+        checkpoint=tmp_path, engine=es.simulation.Ray(), progress=lambda *now: told.append(now)
     )
     identical(resumed, whole)
     assert [told[0], told[-1], len(told)] == [(12, 22), (22, 22), 4]
@@ -240,7 +242,7 @@ def test_cluster_sweeps_to_the_same_bits(nodes):
         options: Any = {"chunk": 8, "windows": [(0, 3)], "progress": False}
         return es.sweep(agent, WORLD, settings, 10, 10, **options, engine=engine)
 
-    here, there = swept(None), swept(es.Ray())
+    here, there = swept(None), swept(es.simulation.Ray())
     assert here.programs == there.programs == 2
     assert here.averages is not None
     assert there.averages is not None
@@ -254,7 +256,7 @@ def test_cluster_runs_a_study_to_the_same_bits(nodes, tmp_path):
         compute(toy_panels.STUDY, ["1a"], 20, out=out, say=lambda _: None, engine=engine)
         return json.loads((out / "1a.json").read_text())["series"]
 
-    assert series(es.Ray(), tmp_path / "there") == series(None, tmp_path / "here")
+    assert series(es.simulation.Ray(), tmp_path / "there") == series(None, tmp_path / "here")
 
 
 OWN_STUDY = """
@@ -284,8 +286,9 @@ def first(features):
     return jnp.zeros((), jnp.int32)
 
 
-PANEL = es.Experiment("own", es.GaussianArms(arms=3), [First(2.0)], periods=5, realizations=20)
-STUDY = es.Study("Own", [PANEL])
+WORLD = es.GaussianArms(arms=3)
+PANEL = es.experiments.Experiment("own", WORLD, [First(2.0)], periods=5, realizations=20)
+STUDY = es.experiments.Study("Own", [PANEL])
 """
 
 
@@ -306,7 +309,7 @@ def test_cluster_fails_as_this_machine_does(nodes):
         def outcome(self, key, world, action):
             return super().outcome(key, world, action) / 0.0
 
-    for engine in (es.Local(), es.Ray()):
+    for engine in (es.simulation.Local(), es.simulation.Ray()):
         with pytest.raises(ValueError, match=r"Broken gave an outcome .* realization \d of seed 5"):
             es.simulate(AGENT, Broken(3), 4, 8, 5, engine=engine, progress=False)
 
@@ -316,13 +319,13 @@ def test_cluster_with_other_versions_or_devices_is_refused(nodes, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(cluster, "versions", lambda: {**versions, "jax": "0.0.1"})
         with pytest.raises(ValueError, match=f"has jax {versions['jax']}, this process 0.0.1"):
-            simulated(engine=es.Ray())
+            simulated(engine=es.simulation.Ray())
     monkeypatch.setattr(cluster, "processor", lambda: "of another kind")
     with pytest.raises(ValueError, match=r"processor .*, this process .* of another kind"):
-        simulated(engine=es.Ray(), realizations=21)
-    identical(simulated(engine=es.Ray(exact=False)), simulated())
+        simulated(engine=es.simulation.Ray(), realizations=21)
+    identical(simulated(engine=es.simulation.Ray(exact=False)), simulated())
     with pytest.raises(ValueError, match=r"is connected to .* already, and not to elsewhere:1"):
-        simulated(engine=es.Ray("elsewhere:1"))
+        simulated(engine=es.simulation.Ray("elsewhere:1"))
 
 
 def test_cluster_is_free_again_after_an_interrupt(nodes, tmp_path):
@@ -335,7 +338,7 @@ def test_cluster_is_free_again_after_an_interrupt(nodes, tmp_path):
     began = time.time()
     slow = Slow(str(tmp_path), 0.5)
     with pytest.raises(KeyboardInterrupt):
-        simulated(slow, 40, chunk=1, engine=es.Ray(), progress=interrupt)
+        simulated(slow, 40, chunk=1, engine=es.simulation.Ray(), progress=interrupt)
     while ray.available_resources().get("CPU", 0) < 2:
         assert time.time() < began + 60
         time.sleep(0.1)
@@ -344,7 +347,7 @@ def test_cluster_is_free_again_after_an_interrupt(nodes, tmp_path):
 
 def test_cluster_that_loses_a_chunk_too_often_says_so(nodes, tmp_path):
     with pytest.raises(ConnectionError, match="lost with its worker 1 times"):
-        simulated(Slow(str(tmp_path), fatal=True), 1, chunk=1, engine=es.Ray(retries=0))
+        simulated(Slow(str(tmp_path), fatal=True), 1, chunk=1, engine=es.simulation.Ray(retries=0))
 
 
 def test_cluster_runs_again_what_a_killed_node_had_in_hand(nodes, tmp_path):
@@ -360,7 +363,7 @@ def test_cluster_runs_again_what_a_killed_node_had_in_hand(nodes, tmp_path):
             killed.append(done)
 
     slow = Slow(str(there), 0.1, doomed=node.node_id)
-    found = simulated(slow, 16, chunk=1, engine=es.Ray(), progress=kill)
+    found = simulated(slow, 16, chunk=1, engine=es.simulation.Ray(), progress=kill)
     assert killed
     identical(found, simulated(Slow(str(local)), 16, chunk=1))
     begun = [file.read_text().split() for file in there.iterdir()]
@@ -379,7 +382,7 @@ def test_cluster_that_loses_a_node_gives_the_same_bits(nodes, tmp_path):
             killed.append(done)
 
     found = simulated(
-        realizations=200, chunk=4, engine=es.Ray(), progress=kill, checkpoint=tmp_path
+        realizations=200, chunk=4, engine=es.simulation.Ray(), progress=kill, checkpoint=tmp_path
     )
     assert killed
     identical(found, simulated(realizations=200, chunk=4))

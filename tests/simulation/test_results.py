@@ -11,7 +11,7 @@ from ensemble_sampling.simulation import Moments
 from ensemble_sampling.simulation.plot import blocks, style
 
 WORLD = es.GaussianArms(3)
-VECTOR = es.Result("vector", np.ones((3, 4)), np.ones((3, 4)), 2, 0, 0.0)
+VECTOR = es.simulation.Result("vector", np.ones((3, 4)), np.ones((3, 4)), 2, 0, 0.0)
 
 
 def agent(prior_std=1.0):
@@ -33,7 +33,7 @@ def made(label="a", periods=30, seed=0, settings=None, **more):
     regret = np.random.default_rng(seed).gamma(1.0, size=(8, periods))
     moments, sums = Moments.of(regret), Moments.of(regret, summed=True)
     given = {"agent": "Uniform()"} if settings is None else settings
-    return es.Result(
+    return es.simulation.Result(
         label, moments.mean, moments.stderr, 8, 0, 1.5, None, sums.stderr, given, **more
     )
 
@@ -43,7 +43,7 @@ def test_cumulative_regret_has_the_standard_error_of_the_sums(result):
     np.testing.assert_allclose(result.cumulative.mean, sums.mean(0), rtol=1e-12)
     want = sums.std(0, ddof=1) / np.sqrt(24)
     np.testing.assert_allclose(result.cumulative.stderr, want, rtol=1e-9)
-    unknown = es.Result("a", np.ones(3), np.ones(3), 2, 0, 0.0)
+    unknown = es.simulation.Result("a", np.ones(3), np.ones(3), 2, 0, 0.0)
     assert np.isnan(unknown.cumulative.stderr).all()
     assert unknown.cumulative.mean.tolist() == [1, 2, 3]
 
@@ -66,9 +66,9 @@ def test_a_result_is_one_line_and_a_small_table(result):
     assert made("<b>bold</b>")._repr_html_().count("&lt;b&gt;") == 1
     assert "<b>" not in made("<b>bold</b>")._repr_html_()
     assert "4 measures per period" in repr(
-        es.Result("a", np.ones((3, 4)), np.ones((3, 4)), 2, 0, 0)
+        es.simulation.Result("a", np.ones((3, 4)), np.ones((3, 4)), 2, 0, 0)
     )
-    assert "2 diverged" in repr(es.Result("a", np.ones(3), np.ones(3), 2, 2, 0))
+    assert "2 diverged" in repr(es.simulation.Result("a", np.ones(3), np.ones(3), 2, 2, 0))
 
 
 def test_a_frame_has_a_row_for_every_period(result, monkeypatch):
@@ -87,7 +87,7 @@ def test_a_frame_has_a_row_for_every_period(result, monkeypatch):
 def test_a_saved_result_is_read_back_bit_for_bit(result, keep, tmp_path):
     one = result if keep else made("ε = 0.1")
     path = one.save(tmp_path / "new" / "a.result")
-    two = es.load_result(path)
+    two = es.simulation.load_result(path)
     for name in ("mean", "stderr", "cumulative_stderr", "regret"):
         a, b = getattr(one, name), getattr(two, name)
         assert (a is b is None) or (a.dtype == b.dtype and np.array_equal(a, b)), name
@@ -98,14 +98,14 @@ def test_a_saved_result_is_read_back_bit_for_bit(result, keep, tmp_path):
 def test_no_flipped_bit_of_a_saved_result_goes_unnoticed(tmp_path):
     path = made().save(tmp_path / "a.npz")
     data = path.read_bytes()
-    whole = es.load_result(path)
+    whole = es.simulation.load_result(path)
     rng, refused = np.random.default_rng(0), 0
     for at in rng.integers(len(data), size=60):
         damaged = bytearray(data)
         damaged[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
         try:
-            found = es.load_result(path)
+            found = es.simulation.load_result(path)
         except Damaged:
             refused += 1
         else:  # what the archive says beside its contents, dates say
@@ -114,15 +114,15 @@ def test_no_flipped_bit_of_a_saved_result_goes_unnoticed(tmp_path):
     assert refused > 30
     path.write_bytes(data[:100])
     with pytest.raises(Damaged, match=r"a.npz is damaged: it cannot be read as a result"):
-        es.load_result(path)
+        es.simulation.load_result(path)
     with pytest.raises(FileNotFoundError, match=r"no result at .*b.npz"):
-        es.load_result(tmp_path / "b.npz")
+        es.simulation.load_result(tmp_path / "b.npz")
 
 
 def test_nothing_that_would_run_code_is_read(tmp_path):
     np.savez(tmp_path / "a.npz", about=np.array([print], dtype=object), sha256="")
     with pytest.raises(Damaged, match="allow_pickle=False"):
-        es.load_result(tmp_path / "a.npz")
+        es.simulation.load_result(tmp_path / "a.npz")
 
 
 def test_any_number_of_curves_is_drawn_and_no_two_look_the_same():
@@ -153,7 +153,7 @@ def test_labels_say_what_sets_the_agents_apart():
 
 def test_saved_results_are_told_apart_as_fresh_ones_are(tmp_path):
     pair = [es.simulate(agent(std), WORLD, 3, 2) for std in (0.5, 2.0)]
-    loaded = [es.load_result(r.save(tmp_path / f"{i}")) for i, r in enumerate(pair)]
+    loaded = [es.simulation.load_result(r.save(tmp_path / f"{i}")) for i, r in enumerate(pair)]
     assert legend(es.plot(pair)) == legend(es.plot(loaded))
 
 

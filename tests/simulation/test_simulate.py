@@ -184,7 +184,7 @@ LOOPS = {
         linear_by_thompson,
     ),
     "arms, annealed": (
-        es.EpsilonGreedy(INDEPENDENT, es.Annealed(20)),
+        es.EpsilonGreedy(INDEPENDENT, es.agents.Annealed(20)),
         GAUSSIAN,
         lambda draws: arms_by_annealing(draws, 20),
     ),
@@ -210,7 +210,7 @@ class Comings(es.GaussianArms):
 
     def offer(self, key, world):
         there = jax.random.bernoulli(key, 0.4, (self.arms,)).at[0].set(True)
-        return es.Round(jnp.eye(self.arms), world, there)
+        return es.core.Round(jnp.eye(self.arms), world, there)
 
 
 @pytest.mark.parametrize("expected", [False, True])
@@ -289,7 +289,7 @@ class Recorder(es.GaussianArms):
     """Gaussian arms that report the world itself as every mean reward's scale."""
 
     def offer(self, key, world):
-        return es.Round(jnp.eye(self.arms), world.sum() * jnp.arange(self.arms))
+        return es.core.Round(jnp.eye(self.arms), world.sum() * jnp.arange(self.arms))
 
 
 def test_the_same_seed_gives_the_same_worlds_to_every_agent():
@@ -757,7 +757,7 @@ class WholeNumbers(eqx.Module):
         return jnp.arange(3)
 
     def offer(self, key, world):
-        return es.Round(jnp.eye(3), world)
+        return es.core.Round(jnp.eye(3), world)
 
     def outcome(self, key, world, action):
         return world[action.index] + jax.random.normal(key)
@@ -804,7 +804,9 @@ class Odd(eqx.Module):
 
     def offer(self, key, world):
         means, t = world
-        return es.Round(jnp.eye(ARMS), jnp.where(t < 1, jnp.nan, means) if self.broken else means)
+        return es.core.Round(
+            jnp.eye(ARMS), jnp.where(t < 1, jnp.nan, means) if self.broken else means
+        )
 
     def outcome(self, key, world, action):
         return 1.0 * world[0][action.index]

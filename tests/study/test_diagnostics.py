@@ -45,7 +45,7 @@ def test_an_ensemble_of_estimators_is_seen_through_its_members_too():
     ensemble = es.EstimatorEnsemble(LinearRegression, members=5)
     state, features = ensemble.init(jax.random.key(0)), jnp.eye(3)
     for i in range(3):
-        action = es.Action(jnp.array(i), features[i])
+        action = es.core.Action(jnp.array(i), features[i])
         state = ensemble.update(jax.random.key(i), state, action, jnp.array(float(i)))
     seen = diagnostics.look(ensemble, state, features)
     agent = es.ThompsonSampling(ensemble)
@@ -99,7 +99,7 @@ def divergences(perturbation):
 
         def step(belief, seen):
             key, i, y = seen
-            return ensemble.update(key, belief, es.Action(i, jnp.eye(ARMS)[i]), y), None
+            return ensemble.update(key, belief, es.core.Action(i, jnp.eye(ARMS)[i]), y), None
 
         steps = (jax.random.split(keys[3], len(sequence)), sequence, outcomes)
         belief, _ = jax.lax.scan(step, ensemble.init(keys[2]), steps)
@@ -120,7 +120,7 @@ def exceeds(kl, epsilon):
 
 
 def test_under_fixed_actions_the_divergence_keeps_to_the_lemma():
-    kl = divergences(es.Gaussian())
+    kl = divergences(es.posteriors.Gaussian())
     for epsilon in np.arange(0.14, 0.5, 0.01):  # below 0.14 the bound is 1
         assert not exceeds(kl, epsilon)
     # and it is what independent samples have: 2 M KL is about chi-square with K_eff - 1 <= 2
@@ -128,7 +128,7 @@ def test_under_fixed_actions_the_divergence_keeps_to_the_lemma():
 
 
 def test_an_ensemble_without_perturbed_outcomes_breaks_the_lemma():
-    assert exceeds(divergences(es.Unperturbed()), 0.2)
+    assert exceeds(divergences(es.posteriors.Unperturbed()), 0.2)
 
 
 def test_a_shadow_does_not_change_what_the_ensemble_does():
@@ -155,7 +155,7 @@ def test_the_trajectory_starts_at_a_known_divergence_and_grows_under_adaptive_ac
 
 
 def test_only_learners_with_an_exact_posterior_have_a_trajectory():
-    network = es.Network(es.GaussianMLP(3, (4,)), 3, 10)
+    network = es.Network(es.networks.GaussianMLP(3, (4,)), 3, 10)
     with pytest.raises(TypeError, match="Network has no exact posterior"):
         diagnostics.trajectory(es.Ensemble(network, 2), es.GaussianArms(3), 10, 10)
 
@@ -175,7 +175,7 @@ def test_the_exact_posterior_is_calibrated_and_wrong_ensembles_are_told_apart():
         diagnostics.LEVELS, right.coverage, right.coverage_stderr, strict=True
     ):
         assert share == pytest.approx(level, abs=4 * error + 0.002)
-    sure = calibrated(es.Ensemble(learner, 10, es.Unperturbed()), world)
+    sure = calibrated(es.Ensemble(learner, 10, es.posteriors.Unperturbed()), world)
     unsure = calibrated(es.Ensemble(learner, 10, inflation=3.0), world)
     assert sure.ratio > 1 + 4 * sure.ratio_stderr
     assert unsure.ratio < 1 - 4 * unsure.ratio_stderr
@@ -246,7 +246,7 @@ def test_replaying_a_history_predicts_each_outcome_from_those_before():
     rng = np.random.default_rng(0)
     features, chosen = rng.normal(size=(12, 4, 3)), rng.integers(4, size=12)
     x, y = features[np.arange(12), chosen], rng.normal(size=12)
-    told = diagnostics.replay(es.Point(es.Linear(3, 1.0)), features, chosen, y)
+    told = diagnostics.replay(es.posteriors.Point(es.Linear(3, 1.0)), features, chosen, y)
     for t in range(12):
         theta, _ = regression(x[:t], y[:t], 1.0, np.zeros(3), np.eye(3))
         assert told.mean[t] == pytest.approx(x[t] @ theta, abs=1e-5)
@@ -257,15 +257,15 @@ def test_replaying_a_history_predicts_each_outcome_from_those_before():
     want = np.sqrt(x[11] @ cov @ x[11])
     assert many.spread[11] == pytest.approx(want, rel=4 / np.sqrt(2 * 4000))
     with pytest.raises(ValueError, match="same length"):
-        diagnostics.replay(es.Point(es.Linear(3, 1.0)), features, chosen, y[:5])
+        diagnostics.replay(es.posteriors.Point(es.Linear(3, 1.0)), features, chosen, y[:5])
 
 
 def test_networks_show_how_far_they_have_moved_from_their_prior_draws():
-    make = es.GaussianMLP(2, (3,), prior_std=1.0)
+    make = es.networks.GaussianMLP(2, (3,), prior_std=1.0)
     ensemble = es.Ensemble(es.Network(make, 2, 10, prior_std=2.0), 4)
     belief = ensemble.init(jax.random.key(0))
     np.testing.assert_array_equal(diagnostics.prior_distance(ensemble, belief), np.zeros(4))
-    action = es.Action(jnp.array(0), jnp.ones(2))
+    action = es.core.Action(jnp.array(0), jnp.ones(2))
     shared, members = jax.jit(ensemble.update)(jax.random.key(1), belief, action, jnp.array(1.0))
     moved = diagnostics.prior_distance(ensemble, (shared, members))
     now = [np.asarray(w, np.float64) for w in members.model.weights]

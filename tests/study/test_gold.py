@@ -19,13 +19,15 @@ CLICKS = (RNG.uniform(size=30) < 1 / (1 + np.exp(-X @ [2.0, -1.0, 0.5]))).astype
 
 
 def line(**settings):
-    return es.Network(es.GaussianMLP(DIM, (), prior_std=2.0), DIM, 30, prior_std=2.0, **settings)
+    return es.Network(
+        es.networks.GaussianMLP(DIM, (), prior_std=2.0), DIM, 30, prior_std=2.0, **settings
+    )
 
 
 def learned(posterior, ys):
     def step(belief, seen):
         x, y, t = seen
-        action = es.Action(jnp.int32(0), x)
+        action = es.core.Action(jnp.int32(0), x)
         return posterior.update(jax.random.fold_in(KEY, t), belief, action, y), None
 
     rows = jnp.asarray(X, float), jnp.asarray(ys, float), jnp.arange(30)
@@ -53,7 +55,7 @@ def test_for_a_linear_model_it_is_the_exact_posterior():
 
 def test_for_a_logistic_model_laplace_is_near_it_and_an_unperturbed_point_is_not():
     pytest.importorskip("blackjax")
-    learner = line(loss=es.CrossEntropy(), noise_std=0.5)
+    learner = line(loss=es.learners.CrossEntropy(), noise_std=0.5)
     gold = gold_standard(learner, X, CLICKS).values(jnp.asarray(ACTIONS, float))
 
     def away(posterior):
@@ -62,7 +64,10 @@ def test_for_a_logistic_model_laplace_is_near_it_and_an_unperturbed_point_is_not
         )
         return distance(values, gold)
 
-    right, narrow = away(es.Laplace(learner)), away(es.Laplace(learner, inflation=0.1))
+    right, narrow = (
+        away(es.posteriors.Laplace(learner)),
+        away(es.posteriors.Laplace(learner, inflation=0.1)),
+    )
     assert right.mean < 0.6
     assert 0.75 < right.spread < 1.35
     assert narrow.spread < 0.2

@@ -13,6 +13,7 @@ import ensemble_sampling as es
 from ensemble_sampling import files
 from ensemble_sampling.cli import app
 from ensemble_sampling.study import planning
+from ensemble_sampling.study.sizing import smallest_ensemble
 
 SETTINGS = ["--arms", "4", "--periods", "60", "--tolerance", "0.1", "--realizations", "300"]
 PROBLEM = es.IndependentArms(4, 1.0), es.GaussianArms(4), 60
@@ -57,7 +58,7 @@ def test_the_size_a_plan_recommends_is_itself_measured_to_be_within_the_toleranc
         es.plan(*PROBLEM, tolerance=0.01, realizations=300, most=3)
 
 
-@pytest.mark.parametrize("ask", [es.plan, es.smallest_ensemble])
+@pytest.mark.parametrize("ask", [es.plan, smallest_ensemble])
 def test_tolerance_and_realizations_are_told_apart_by_name(ask):
     with pytest.raises(TypeError, match="positional"):
         ask(*PROBLEM, 0.1, 300)
@@ -120,7 +121,7 @@ def test_the_command_says_what_was_asked_wrongly(words, says, tmp_path):
 
 
 def test_an_environment_without_an_exact_posterior_is_refused_by_name():
-    network = es.Network(es.GaussianMLP(100, (50,)), 100, 10)
+    network = es.Network(es.networks.GaussianMLP(100, (50,)), 100, 10)
     with pytest.raises(TypeError, match="Network has no exact posterior"):
         es.plan(network, es.NetworkBandit(), 10, tolerance=0.1)  # pyright: ignore[reportArgumentType]
 

@@ -158,7 +158,7 @@ def test_an_ensemble_that_never_suffices_is_an_error_that_says_by_how_much():
         _locate(runs, 0.03, 64)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("perturbation", [es.Gaussian(), es.Poisson()])
+@pytest.mark.parametrize("perturbation", [es.posteriors.Gaussian(), es.posteriors.Poisson()])
 def test_the_first_members_of_a_larger_ensemble_act_as_a_smaller_one(perturbation):
     learner, world = es.IndependentArms(ARMS, 1.0), es.GaussianArms(ARMS)
     small = es.EnsembleSampling(learner, 3, perturbation)
@@ -335,4 +335,4 @@ def test_bad_input_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match=r"members need about .* GiB of memory, and there are"):
         search(most=10**9)
     with pytest.raises(TypeError, match="no exact posterior"):
-        search(learner=es.Network(es.GaussianMLP(ARMS, (3,)), ARMS, 10))
+        search(learner=es.Network(es.networks.GaussianMLP(ARMS, (3,)), ARMS, 10))

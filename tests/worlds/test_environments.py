@@ -25,7 +25,7 @@ def test_gaussian_arms_follow_their_prior_and_noise():
     env = es.GaussianArms(3, noise_std=0.5, prior_mean=2.0, prior_std=3.0)
     check_normal(jax.vmap(env.init)(KEYS), np.full(3, 2.0), 9 * np.eye(3))
     world = jnp.asarray([1.0, 2.0, 3.0])
-    action = es.Action(jnp.int32(1), jnp.eye(3)[1])
+    action = es.core.Action(jnp.int32(1), jnp.eye(3)[1])
     outcomes = jax.vmap(lambda k: env.outcome(k, world, action))(KEYS)
     check_normal(outcomes[:, None], [2.0], np.array([[0.25]]))
     offer = env.offer(KEYS[0], world)
@@ -44,7 +44,7 @@ def test_a_linear_bandit_follows_its_prior_and_noise():
     offer = env.offer(KEYS[1], world)
     np.testing.assert_allclose(offer.features, actions, rtol=1e-6)
     np.testing.assert_allclose(offer.means, actions @ np.asarray(world.theta), rtol=1e-4)
-    action = es.Action(jnp.int32(2), offer.features[2])
+    action = es.core.Action(jnp.int32(2), offer.features[2])
     outcomes = jax.vmap(lambda k: env.outcome(k, world, action))(KEYS)
     check_normal(outcomes[:, None], [float(offer.means[2])], np.array([[0.25]]))
 

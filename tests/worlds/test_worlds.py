@@ -59,7 +59,10 @@ def keys(seed, number, periods):
 
 def test_wandering_arms_are_a_plain_numpy_loop():
     """Means, outcomes and regret, step by step, from the simulator's own random numbers."""
-    periods, world = 12, es.RandomWalkArms(3, 0.5, noise_std=0.3, prior_mean=2.0, prior_std=1.5)
+    periods, world = (
+        12,
+        es.worlds.RandomWalkArms(3, 0.5, noise_std=0.3, prior_mean=2.0, prior_std=1.5),
+    )
     means, _, outcomes, regret = played(world, periods, 2)
     for number in range(2):
         start, _, noise, steps = keys(3, number, periods)
@@ -75,7 +78,7 @@ def test_wandering_arms_are_a_plain_numpy_loop():
 def test_wandering_arms_spread_as_a_random_walk_does():
     """Var m_t = prior^2 + t step^2 and Cov(m_s, m_t) = Var m_s for s < t."""
     realizations = 4000
-    world = es.RandomWalkArms(3, 0.5, prior_std=0.8)
+    world = es.worlds.RandomWalkArms(3, 0.5, prior_std=0.8)
     means, _, _, _ = played(world, 10, realizations)
     walks = means[:, :, 0].astype(np.float64)
     variance = 0.64 + 0.25 * np.arange(10)
@@ -88,7 +91,7 @@ def test_wandering_arms_spread_as_a_random_walk_does():
 
 
 def test_arms_that_do_not_move_are_gaussian_arms_to_the_bit():
-    still, moving = es.GaussianArms(3, 0.7), es.RandomWalkArms(3, 0.0, noise_std=0.7)
+    still, moving = es.GaussianArms(3, 0.7), es.worlds.RandomWalkArms(3, 0.0, noise_std=0.7)
     agent = es.EnsembleSampling(es.IndependentArms(3, 0.7), 4)
     one, two = (es.simulate(agent, world, 15, 6, keep=True).regret for world in (still, moving))
     assert one is not None
@@ -97,7 +100,7 @@ def test_arms_that_do_not_move_are_gaussian_arms_to_the_bit():
 
 
 def test_forgetting_pays_where_arms_wander():
-    world = es.RandomWalkArms(3, 0.3)
+    world = es.worlds.RandomWalkArms(3, 0.3)
 
     def late(forgetting):
         learner = es.IndependentArms(3, 1.0, forgetting=forgetting)
@@ -172,7 +175,7 @@ def test_every_bandit_with_features_can_draw_them_anew(name):
     again = env.offer(jax.random.fold_in(KEY, 0), world)
     assert np.array_equal(again.means, offers[0].means)
     around = world if offers[0].world is None else offers[0].world
-    action = es.Action(jnp.int32(2), offers[0].features[2])
+    action = es.core.Action(jnp.int32(2), offers[0].features[2])
     many = jax.vmap(lambda key: env.outcome(key, around, action))(jax.random.split(KEY, 4000))
     reward = many.sum(-1) if name == "vectors" else many
     spread = 5 * float(reward.std()) / 4000**0.5
@@ -213,7 +216,7 @@ class Season(eqx.Module):
         return period // 2
 
     def offer(self, key, world):
-        return es.Round(jnp.eye(3), (jnp.arange(3) == world % 3).astype(float))
+        return es.core.Round(jnp.eye(3), (jnp.arange(3) == world % 3).astype(float))
 
     def outcome(self, key, world, action):
         return (action.index == world % 3).astype(float)
@@ -246,14 +249,14 @@ def test_a_world_that_stays_is_not_carried_along():
         return scan.params["num_carry"]
 
     assert carried(es.GaussianArms(3)) == 1  # how many outcomes were not finite
-    assert carried(es.RandomWalkArms(3)) == 2
+    assert carried(es.worlds.RandomWalkArms(3)) == 2
 
 
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
-        (lambda: es.RandomWalkArms(0), ValueError, "arms must be at least 1, got 0"),
-        (lambda: es.RandomWalkArms(2, -1.0), ValueError, "step_std must be between 0 and"),
+        (lambda: es.worlds.RandomWalkArms(0), ValueError, "arms must be at least 1, got 0"),
+        (lambda: es.worlds.RandomWalkArms(2, -1.0), ValueError, "step_std must be between 0 and"),
         (lambda: es.ContextualBandit(np.zeros(3), 2), ValueError, r"context must have shape"),
         (lambda: es.ContextualBandit("rows", 2), TypeError, "context must be an array"),
         (

@@ -166,7 +166,7 @@ class Bandit:
 
     def choose(
         self,
-        features: Any = None,
+        actions: Any = None,
         *,
         context: Any = None,
         available: Any = None,
@@ -182,10 +182,10 @@ class Bandit:
         """
         if top is not None:
             checks.count("top", top)
-        return self._decide([(features, context, available)], top)[0]
+        return self._decide([(actions, context, available)], top)[0]
 
     def predict(
-        self, features: Any = None, *, context: Any = None, available: Any = None
+        self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Prediction:
         """What the next decision would be made of, without making it: nothing is recorded.
 
@@ -195,43 +195,43 @@ class Bandit:
             self._ready()
             state = self._replica.sync(self._ledger)
             if self._replica.width is None:
-                return self._twin_prediction(features, context, available)
+                return self._twin_prediction(actions, context, available)
             columns = self._inputs.columns
-            offer = self._inputs.read(features, context, available, self._replica.width)
+            offer = self._inputs.read(actions, context, available, self._replica.width)
             self._inputs.columns = columns  # only a decision fixes them
             number = self._ledger.decisions
             _, shares, values = self._replica.choose(number, offer.table, offer.mask, state)
             return Prediction(shares, values)
 
-    def _twin_prediction(self, features: Any, context: Any, available: Any) -> Prediction:
+    def _twin_prediction(self, actions: Any, context: Any, available: Any) -> Prediction:
         """What the first decision would be made of. It settles more than a prediction may, so a
         bandit in memory makes it that will decide as this one."""
         twin = Bandit.__new__(Bandit)
         twin._begin(None, self._setup.options, recipe=self._setup.recipe)
-        (decision,) = twin._decide([(features, context, available)])
+        (decision,) = twin._decide([(actions, context, available)])
         return Prediction(decision.probabilities, decision.values)
 
     def choose_many(
         self,
-        features: Iterable[Any] | None = None,
+        actions: Iterable[Any] | None = None,
         *,
         contexts: Iterable[Any] | None = None,
         available: Iterable[Any] | None = None,
     ) -> list[Decision]:
-        """One decision for every set of features, every context, or every pair of the two;
+        """One decision for every set of actions, every context, or every pair of the two;
         `available` has what may be chosen in each, as `choose` takes it, or None for all.
 
         The same decisions as by `choose` one after another, written to disk together.
         """
-        if features is None and contexts is None:
-            raise ValueError("give the features or the contexts to choose for")
+        if actions is None and contexts is None:
+            raise ValueError("give the actions or the contexts to choose for")
         if is_frame(contexts):
             contexts = records(contexts)  # every row is a context
-        several = None if features is None else _listed("features", features)
+        several = None if actions is None else _listed("actions", actions)
         around = [None] * len(several or ()) if contexts is None else _listed("contexts", contexts)
         several = [None] * len(around) if several is None else several
         if len(several) != len(around):
-            raise ValueError(f"{len(several)} sets of features, but {len(around)} contexts")
+            raise ValueError(f"{len(several)} sets of actions, but {len(around)} contexts")
         free = [None] * len(around) if available is None else _listed("available", available)
         if len(free) != len(around):
             raise ValueError(f"{len(around)} decisions, but {len(free)} entries in available")

@@ -1,1 +1,5 @@
 """What another policy would have earned, from the log of the one that decided."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,9 +1,11 @@
 """Experiments as values: what is declared is run, drawn, tabulated and reported by one code."""
 
+from . import claims
 from .claims import Claim, Finding, Interval, Unavailable, Verdict
 from .ensembles import Paths, Sizes
 from .panels import Figure, Panel, Window
 from .regret import Experiment, Gaps
+from .runner import run
 from .study import Study
 
 __all__ = [
@@ -20,4 +22,6 @@ __all__ = [
     "Unavailable",
     "Verdict",
     "Window",
+    "claims",
+    "run",
 ]

@@ -16,7 +16,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Study:
-    """What `es.run` and `ensemble-sampling run` take: a value, which runs nothing by itself.
+    """What `es.experiments.run` and `ensemble-sampling run` take: a value, which runs nothing.
 
     content: figures, or panels, each of which is then a figure of its own; a panel's name names
         its files
@@ -46,7 +46,9 @@ class Study:
             if not isinstance(getattr(self, name), list | tuple):
                 raise TypeError(f"{name} must be a list, got {getattr(self, name)!r}")
         if not self.content:
-            raise ValueError(f"the study {self.title!r} has no content: give it an es.Experiment")
+            raise ValueError(
+                f"the study {self.title!r} has no content: give it an es.experiments.Experiment"
+            )
         names = [panel.name for figure in self.figures for panel in figure.panels]
         numbers = [figure.number for figure in self.figures]
         for what, given in (("panels", names), ("figures", [*map(str, numbers)])):
@@ -62,7 +64,7 @@ class Study:
                 raise ValueError(f"a panel cannot be called {name!r}, which means others")
         for claim in self.claims:
             if not isinstance(claim, Claim):
-                raise TypeError(f"claims must be of es.Claim, got {claim!r}")
+                raise TypeError(f"claims must be of es.experiments.Claim, got {claim!r}")
 
     @property
     def panels(self) -> dict[str, Panel]:
@@ -74,11 +76,13 @@ def _as_figure(number: int, given: Figure | Panel) -> Figure:
     if isinstance(given, Figure):
         return given
     if not all(hasattr(given, part) for part in ("name", "title", "jobs", "draw", "tables")):
-        raise TypeError(f"a study is made of es.Experiment and other panels, got {given!r}")
+        raise TypeError(
+            f"a study is made of es.experiments.Experiment and other panels, got {given!r}"
+        )
     return Figure(number, given.title, "", (given,))
 
 
-EXPECTED = "STUDY = es.Study(title, [es.Experiment(...)], claims=[...])"
+EXPECTED = "STUDY = es.experiments.Study(title, [es.experiments.Experiment(...)], claims=[...])"
 
 
 def from_file(path: str | os.PathLike[str]) -> Study:

@@ -2,6 +2,8 @@
 
 from .checkpoint import load_result
 from .chunks import Moments
+from .cluster import Ray
+from .engines import Engine, Local
 from .loop import Event, Measure, realization
 from .plot import plot
 from .programs import chunk_size, footprint, memory
@@ -13,10 +15,13 @@ from .table import Best, Sweep
 
 __all__ = [
     "Best",
+    "Engine",
     "Event",
+    "Local",
     "Measure",
     "Moments",
     "Progress",
+    "Ray",
     "Result",
     "Sweep",
     "chunk_size",

@@ -54,7 +54,7 @@ class Ray:
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
             raise ModuleNotFoundError(
-                "es.Ray needs Ray: pip install 'ensemble-sampling[ray]'", name="ray"
+                "es.simulation.Ray needs Ray: pip install 'ensemble-sampling[ray]'", name="ray"
             )
         if not (self.address is None or isinstance(self.address, str)):
             raise TypeError(f"address must be a text such as 'auto', got {self.address!r}")
@@ -145,7 +145,7 @@ def _needs() -> dict[str, int]:
     """What a chunk takes of a machine: as many devices as it is split over here."""
     kind, count = jax.default_backend(), jax.local_device_count()
     if kind not in ("cpu", "gpu"):
-        raise ValueError(f"es.Ray runs on CPUs and GPUs, and this process on a {kind}")
+        raise ValueError(f"es.simulation.Ray runs on CPUs and GPUs, and this process on a {kind}")
     return {"num_cpus": count} if kind == "cpu" else {"num_cpus": 1, "num_gpus": count}
 
 
@@ -211,7 +211,7 @@ def part(
             what = "; ".join(f"{k} {mine.get(k)}, this process {driver[k]}" for k in different)
             raise ValueError(
                 f"{where} has {what}: numbers would differ. Install the same versions on machines "
-                "of one kind, or use es.Ray(exact=False) for processors that differ"
+                "of one kind, or use es.simulation.Ray(exact=False) for processors that differ"
             )
         while len(_READY) >= MOST:
             del _READY[next(iter(_READY))]

@@ -63,7 +63,10 @@ def as_engine(engine: Any) -> Engine:
     if engine is None:
         return Local()
     if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
-        raise TypeError(f"engine must be es.Local(), es.Ray() or one of your own, got {engine!r}")
+        raise TypeError(
+            "engine must be es.simulation.Local(), es.simulation.Ray() or one of your own, "
+            f"got {engine!r}"
+        )
     return engine
 
 

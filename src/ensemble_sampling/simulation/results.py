@@ -119,7 +119,7 @@ class Result:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all of it to one file, which `es.load_result` reads; returns the path."""
+        """Write it to one file, which `es.simulation.load_result` reads; returns the path."""
         from .checkpoint import save_result
 
         return save_result(self, path)

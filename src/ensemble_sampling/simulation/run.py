@@ -58,8 +58,8 @@ def simulate(
         where it stopped and gives the same numbers.
     progress: a bar on the terminal (the default where there is one), or a function told
         (done, total).
-    engine: where chunks run: `es.Local()`, this machine and the default, or `es.Ray(address)`, a
-        cluster; the numbers are the same.
+    engine: where chunks run: `es.simulation.Local()`, this machine and the default, or
+        `es.simulation.Ray(address)`, a cluster; the numbers are the same.
     """
     began = time.perf_counter()
     agent, engine = as_agent(agent), as_engine(engine)

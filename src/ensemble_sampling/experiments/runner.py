@@ -70,7 +70,7 @@ def run(
     engine: where simulations run, as for `simulate`
     """
     if not isinstance(study, Study):
-        raise TypeError(f"study must be an es.Study, got {study!r}")
+        raise TypeError(f"study must be an es.experiments.Study, got {study!r}")
 
     began, chosen, folder = time.monotonic(), select(study, names), as_folder("out", out)
     whole: dict[int, Future[report.Pictures]] = {}
