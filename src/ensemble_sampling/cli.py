@@ -200,7 +200,7 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
-    """How a bandit is doing, also while it is runner."""
+    """How a bandit is doing, also while it is running."""
     import dataclasses
     import json
 
@@ -216,7 +216,7 @@ def export(
     place: Ledger,
     file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
 ) -> None:
-    """Write a bandit's log as a table, also while it is runner."""
+    """Write a bandit's log as a table, also while it is running."""
     from .ledger.export import export
 
     with _errors():
@@ -228,7 +228,7 @@ def backup(
     place: Ledger,
     to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
 ) -> None:
-    """Copy a bandit's ledger to a new folder, also while it is runner."""
+    """Copy a bandit's ledger to a new folder, also while it is running."""
     from .ledger.ledger import Ledger
     from .ledger.sqlite import as_place
 
@@ -242,6 +242,16 @@ def backup(
 
 
 @app.command()
+def upgrade(place: Ledger) -> None:
+    """Bring the ledger of an earlier version up to date, all of it or nothing."""
+    from .ledger.sqlite import as_place
+    from .ledger.upgrade import upgrade
+
+    with _errors():
+        typer.echo(f"{upgrade(as_place(place))} decisions in {place}")
+
+
+@app.command()
 def evaluate(
     place: Ledger,
     candidates: Annotated[
@@ -252,7 +262,7 @@ def evaluate(
     ] = "logged",
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
-    """What other agents would have earned on a bandit's log, also while it is runner."""
+    """What other agents would have earned on a bandit's log, also while it is running."""
     from .evaluation.candidates import compare
     from .simulation.checkpoint import as_folder
 

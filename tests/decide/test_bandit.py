@@ -338,7 +338,7 @@ def test_dictionaries_are_hashed_and_learned_from():
         decision = bandit.choose(drinks, context={"user": user})
         right.append(decision.action == likes[user])
         bandit.learn(decision.id, float(right[-1]))
-    assert np.mean(right[-50:]) > 0.9
+    assert np.mean(right[-50:]) > 0.8  # 0.5 by chance
     with pytest.raises(TypeError, match="need Bandit"):
         es.Bandit(AGENT).choose(np.eye(3), context={"user": "ann"})
 

@@ -390,22 +390,14 @@ def test_models_that_diverge_are_said_and_read_from_the_folder(tmp_path):
     assert inspect(tmp_path).warnings == (said[0],)
 
 
-def test_a_context_never_given_to_the_default_is_said():
-    bandit = es.Bandit(actions=["a", "b"])
-    rng = np.random.default_rng(0)
-    said = told(bandit, lambda b, t: (b.choose(), float(rng.normal())))
-    assert len(said) == 1
-    assert "no context was ever given" in said[0]
-
-
-def test_arms_that_take_no_features_need_no_context():
-    bandit = es.Bandit(es.EnsembleSampling(es.IndependentArms(2), 5))
-    rng = np.random.default_rng(0)
-    assert told(bandit, lambda b, t: (b.choose(), float(rng.normal()))) == []
+def test_no_context_is_a_normal_use():
+    arms, rng = es.EnsembleSampling(es.IndependentArms(2), 5), np.random.default_rng(0)
+    for bandit in (es.Bandit(arms), es.Bandit(actions=["a", "b"])):
+        assert told(bandit, lambda b, t: (b.choose(), float(rng.normal()))) == []
 
 
 STEADY = {
-    "all alike": (lambda x: np.ones((K, 2)), "no feature has varied in 128 decisions"),
+    "all alike": (lambda x: np.ones((K, 2)), "no feature has varied in the last 128 decisions"),
     "two stuck": (lambda x: np.c_[x, np.full((K, 2), 7.0)], r"2 of 5 features .* \(columns 3, 4\)"),
     "one column, all alike": (lambda x: np.ones((K, 1)), "no feature has varied"),
     "a constant": (lambda x: np.c_[x, np.ones(K)], None),
@@ -416,27 +408,32 @@ STEADY = {
 
 
 @pytest.mark.parametrize("name", STEADY)
-def test_features_that_never_vary_are_noticed(name):
-    (make, says), watch, rng = STEADY[name], notices.Watch(), np.random.default_rng(6)
-    for number in range(notices.FIRST):
-        assert watch.constant(hashed=False, fixed=False) is None
-        watch.offered(number, make(rng.normal(size=(K, DIM))), 0, None)
-    found = watch.constant(hashed=False, fixed=False)
-    assert found is None if says is None else re.search(says, found or "")
-    assert watch.constant(hashed=True, fixed=False) is None
-
-
-def test_features_that_never_vary_are_said():
-    said = told(es.Bandit(es.Uniform()), lambda b, t: (b.choose(np.ones((2, 2))), float(t)))
-    assert len(said) == 1
-    assert "no feature has varied in 128 decisions" in said[0]
+def test_features_that_never_vary_are_said(name):
+    (make, says), rng = STEADY[name], np.random.default_rng(6)
+    agent = es.Bandit() if name == "missing" else es.Bandit(es.Uniform())
+    said = told(agent, lambda b, t: (b.choose(make(rng.normal(size=(K, DIM)))), float(t)))
+    assert len(said) == (says is not None)
+    assert says is None or re.search(says, said[0])
 
 
 def test_a_constant_context_of_one_column_is_how_some_say_that_there_is_none():
-    watch = notices.Watch()
-    for number in range(notices.FIRST):
-        watch.offered(number, np.ones((1, 1)), 0, None)
-    assert watch.constant(hashed=False, fixed=True) is None
+    agent = es.EnsembleSampling(es.PerAction(es.Linear(1), 2), 3)
+    assert told(es.Bandit(agent), lambda b, t: (b.choose(context=[1.0]), float(t % 5))) == []
+
+
+def test_what_is_said_since_some_decision_or_no_longer_is_noticed():
+    def describe(bandit, t):
+        context = {"age": t % 50} | ({"basket": 2.0 * t} if t >= 300 else {"old": 1.0})
+        decision = bandit.choose(context=context)
+        return decision, float(decision.index)
+
+    bandit = es.Bandit(actions=["a", "b"])
+    (said,) = told(bandit, describe, rounds=512)
+    assert "'basket' of the context since decision 300, in 212 of the last 256" in said
+    told(bandit, lambda b, t: describe(b, t + 512), rounds=88)
+    (said,) = bandit.summary().warnings
+    assert "'basket' of the context since decision 300, in 256 of the last 256" in said
+    assert "'old' of the context not in any of the last 256" in said
 
 
 def test_a_normal_run_of_the_default_says_nothing():
@@ -457,18 +454,18 @@ def test_a_normal_run_of_the_default_says_nothing():
 
 
 def test_a_warning_points_at_the_callers_line():
-    bandit = es.Bandit(actions=["a", "b"])
+    bandit = es.Bandit(es.Uniform())
     for _ in range(notices.FIRST - 1):
-        bandit.learn(bandit.choose().id, 1.0)
-    last = bandit.choose().id
-    with pytest.warns(UserWarning, match="no context") as said:
+        bandit.learn(bandit.choose(np.ones((2, 2))).id, 1.0)
+    last = bandit.choose(np.ones((2, 2))).id
+    with pytest.warns(UserWarning, match="no feature has varied") as said:
         bandit.learn(last, 0.0)
     assert said[0].filename == __file__
 
 
-def test_words_come_when_batches_pass_the_mark():
-    assert notices.Watch.due(100, 200)
-    assert notices.Watch.due(127, 128)
-    assert notices.Watch.due(255, 256)
-    assert not notices.Watch.due(128, 255)
-    assert not notices.Watch.due(10, 127)
+def test_notices_come_when_batches_pass_the_mark():
+    assert notices.due(100, 200)
+    assert notices.due(127, 128)
+    assert notices.due(255, 256)
+    assert not notices.due(128, 255)
+    assert not notices.due(1, 127)

@@ -97,7 +97,7 @@ def test_a_folder_goes_on_with_the_numbers_it_was_begun_with(tmp_path):
     assert Default().members != 7
     with es.Bandit.open(tmp_path) as bandit:
         bandit.choose(context=[1.0, 2.0])
-        assert bandit._setup.recipe == Default(members=7, spread=0.5)
+        assert bandit._replica.setup.recipe == Default(members=7, spread=0.5)
         assert bandit._replica.agent.posterior.members == 7
         assert bandit._ledger.description["default"]["members"] == 7
     with es.Bandit.migrate(tmp_path, actions=NAMES) as bandit:  # unless it is asked to

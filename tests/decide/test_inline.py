@@ -212,7 +212,7 @@ def test_what_waits_to_be_written_is_all_there_when_it_is_read():
     assert log["id"] == [decision.id for decision in made]
     assert log["offer"] == [offers[n % 5].tolist() for n in range(len(made))]
     assert log["outcome"] == [float(n) if n % 2 else None for n in range(len(made))]
-    assert bandit._ledger.ask("SELECT sum(length(rows)) FROM offers") < 5 * 200
+    assert bandit._ledger.ask("SELECT sum(length(rows)) FROM items") < 5 * 200
 
 
 def test_small_states_are_computed_by_the_thread_that_asks_and_large_ones_are_not():
@@ -331,22 +331,23 @@ def test_a_state_may_have_no_numbers(agent):
 
 
 def test_two_threads_do_not_fill_in_the_same_sheet(monkeypatch):
-    replica = es.Bandit(AGENT)._replica
-    replica.settle(3)
-    state, mask = replica.fresh(), np.ones(4, bool)
-    tables = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(replica.dtype)
-    alone = [replica.choose(n, table, mask, state)[1].tolist() for n, table in enumerate(tables)]
+    bandit, rng = es.Bandit(AGENT), np.random.default_rng(0)
+    bandit.choose(rng.normal(size=(4, 3)))
+    replica = bandit._replica
+    state, read = replica.fresh(), replica.inputs.read
+    offers = [read(rng.normal(size=(4, 3)), None, None) for _ in range(2)]
+    alone = [replica.choose(n, offer, state)[1].tolist() for n, offer in enumerate(offers)]
     programs: Any = replica.programs
     choose, inner = programs._choose_sheet, []
 
     def interrupted(*given):
         if not inner:
             inner.append(None)
-            inner[0] = replica.choose(1, tables[1], mask, state)[1].tolist()
+            inner[0] = replica.choose(1, offers[1], state)[1].tolist()
         return choose(*given)
 
     monkeypatch.setattr(replica.programs, "_choose_sheet", interrupted)
-    assert [replica.choose(0, tables[0], mask, state)[1].tolist(), inner[0]] == alone
+    assert [replica.choose(0, offers[0], state)[1].tolist(), inner[0]] == alone
 
 
 def test_a_mask_that_shows_another_array_is_read_every_time():

@@ -20,6 +20,7 @@ from ensemble_sampling.decide import bandit as bandits
 from ensemble_sampling.decide import summary
 from ensemble_sampling.decide.summary import summarize
 from ensemble_sampling.fast import memory
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger import (
     backup,
     ledger,
@@ -34,7 +35,6 @@ from ensemble_sampling.ledger import (
     transactions,
 )
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, Opinion, OutcomeRow, RevisionRow
-from ensemble_sampling.ledger.offers import StoredOffer
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFER = np.random.default_rng(0).normal(size=(5, 2))
@@ -100,7 +100,7 @@ def decided(number):
     """A decision whose offer is now and then that of the one before."""
     features = np.array([number, 0.5], np.float32)
     shares = np.array([0.25, 0.75], np.float32)
-    offer = StoredOffer(["a", "b"], rows_of(number), 0, np.array([number % 3 > 0, True]))
+    offer = Offer(rows_of(number), None, ["a", "b"], np.array([number % 3 > 0, True]))
     return DecisionRow(number, 1e9 + number, 1, "b", features, shares, offer=offer)
 
 

@@ -149,7 +149,7 @@ def test_a_promotion_that_cannot_be_recorded_changes_nothing(tmp_path, monkeypat
         bandit.shadow("next", OTHER)
         state = bandit.state
 
-        def full(*_):
+        def full(*_, **__):
             raise OSError("no space left")
 
         monkeypatch.setattr(bandit._ledger, "describe", full)

@@ -8,14 +8,28 @@ import pytest
 from sklearn.utils import murmurhash3_32
 
 import ensemble_sampling as es
-from ensemble_sampling.inputs.offer import Offers, mask, names_of, read
+from ensemble_sampling.inputs.features import Inputs
+from ensemble_sampling.inputs.hashing import murmur3
+from ensemble_sampling.inputs.offer import mask, names_of
+
+
+def read(given, context=None, hasher=None):
+    """(features, names) of what is on offer."""
+    inputs = Inputs(hasher=hasher)
+    offer = inputs.read(given, context, None)
+    return inputs.covering([offer]).table(offer), offer.names
+
+
+def test_hashes_are_those_of_murmur3():
+    for text in ("", "a", "context.user=ann", "action.kind=täglich", "€" * 7, "x" * 100):
+        assert murmur3(text) == murmurhash3_32(text, positive=True)
 
 
 def test_hashing_is_the_same_in_every_process():
-    # Murmur hashes of names: a change would make the features of every ledger meaningless.
+    # A change would give the features of every ledger another meaning.
     # The constant, the context, the action and the pair of the two have a column each.
-    row = es.Hasher(32)([{"kind": "tea"}], {"user": "ann"})[0]
-    assert {int(i): row[i] for i in row.nonzero()[0]} == {5: 1, 6: -1, 10: -1, 13: -1}
+    row = es.Hasher(100)([{"kind": "tea"}], {"user": "ann"})[0]
+    assert {int(i): row[i] for i in row.nonzero()[0]} == {10: 1, 27: 1, 89: -1, 91: -1}
 
 
 def test_interactions_tell_contexts_apart():
@@ -48,7 +62,7 @@ def test_data_frames_may_hold_text_when_hashed():
     assert names == ["t", "c"]
     assert np.array_equal(table, es.Hasher(64)(records, {"user": "ann"}).astype(table.dtype))
     with pytest.raises(TypeError, match="Hasher"):
-        read(frame, None, None)
+        read(frame)
 
 
 def test_texts_name_and_describe_themselves():
@@ -61,7 +75,7 @@ def test_texts_name_and_describe_themselves():
 
 def test_names_must_be_storable():
     with pytest.raises(TypeError, match="name must be text or a number"):
-        read({(1, 2): [0.0]}, None, None)
+        read({(1, 2): [0.0]})
 
 
 NAMES = ["tea", "coffee", "cake"]
@@ -132,28 +146,29 @@ def test_availability_that_cannot_be_meant_is_refused(available, error, message)
 
 def test_names_are_found_in_time_linear_in_their_number():
     names = [f"item {i}" for i in range(10_000)]
-    offers = Offers(10_000, names, None)
+    inputs = Inputs(10_000, names)
     offer = {name: [1.0] for name in reversed(names)}
     began = time.process_time()
-    read = offers.read(offer, None, names[::2], 1)
-    offers.read(offer, None, dict.fromkeys(names, True), 1)
+    read = inputs.read(offer, None, names[::2])
+    inputs.read(offer, None, dict.fromkeys(names, True))
     for number in range(0, 10_000, 10):
-        offers.arm(number, 0, names[number])
+        inputs.arm(number, 0, names[number])
     # About 40 ms; looked up one by one in a list it would take seconds.
     assert time.process_time() - began < 1.0
-    assert read.mask.sum() == 5_000
+    assert read.available.sum() == 5_000
     with pytest.raises(ValueError, match="'item 7' occurs twice"):
         names_of([*names, "item 7"])
 
 
 def test_rows_are_put_in_the_order_of_the_agents_own_actions():
-    offers = Offers(3, NAMES, None)
     given = {"cake": [3.0], "tea": [1.0], "coffee": [2.0]}
-    read = offers.read(given, None, {"cake": False, "tea": True, "coffee": True}, 1)
-    table, names, may = read[:3]
-    assert table.tolist() == [[1.0], [2.0], [3.0]]
-    assert names == NAMES
-    assert may.tolist() == [True, True, False]
+    free = {"cake": False, "tea": True, "coffee": True}
+    offer = Inputs(3, NAMES).read(given, None, free)
+    assert offer.actions.tolist() == [[1.0], [2.0], [3.0]]  # pyright: ignore
+    assert offer.names == NAMES
+    assert offer.available.tolist() == [True, True, False]
+    words = Inputs(3, NAMES, es.Hasher(8)).read({name: {"k": name} for name in given}, {}, None)
+    assert words.actions == ['{"k":"tea"}', '{"k":"coffee"}', '{"k":"cake"}']
 
 
 class Frame:
@@ -169,7 +184,7 @@ class Frame:
 
 
 def test_a_data_frame_without_an_index_has_rows_without_names():
-    table, names = read(Frame(), None, None)
+    table, names = read(Frame())
     assert table.tolist() == [[2.0, 1.0], [3.0, 5.0]]
     assert names is None
     hashed, names = read(Frame(), None, es.Hasher(32))
@@ -178,7 +193,7 @@ def test_a_data_frame_without_an_index_has_rows_without_names():
 
 
 def test_a_matrix_is_read_as_a_plain_array():
-    table, _ = read(np.ones((1, 2), np.float32).view(np.matrix), None, None)
+    table, _ = read(np.ones((1, 2), np.float32).view(np.matrix))
     assert type(table) is np.ndarray
     assert table[0].shape == (2,)
 
@@ -189,8 +204,8 @@ def test_what_is_masked_is_refused_and_what_is_not_is_read(kind):
     hidden = np.ma.array(values, mask=[[False, True], [False, False]])
     for given in (hidden, {"a": hidden[0], "b": hidden[1]}, [hidden[0], hidden[1]]):
         with pytest.raises(ValueError, match=r"masked: fill it first"):
-            read(given, None, None)
-    table, _ = read(np.ma.array(values), None, None)
+            read(given)
+    table, _ = read(np.ma.array(values))
     assert type(table) is np.ndarray
     assert np.array_equal(table, values)
 
@@ -208,15 +223,15 @@ def test_what_is_masked_is_refused_and_what_is_not_is_read(kind):
 )
 def test_only_numbers_are_numbers(given):
     with pytest.raises(TypeError, match=r"must be rows of numbers of one width, got .*Hasher"):
-        read(given, None, None)
+        read(given)
 
 
 def test_features_are_bounded_so_that_their_squares_fit():
     edge = np.array([[9.9e14, -9.9e14]])
-    assert np.isfinite(np.square(read(edge, None, None)[0] * 1e3)).all()
+    assert np.isfinite(np.square(read(edge)[0] * 1e3)).all()
     for large in (1e15, -1e15, 3e38, 1e300, np.inf, np.nan):
         with pytest.raises(ValueError, match=r"finite and below 1e\+15, got .* in row 0, column 1"):
-            read([[0.0, large]], None, None)
+            read([[0.0, large]])
 
 
 def mixture(one: str, other: str, width: int, numbers: int, numeric: bool) -> tuple[int, int]:
@@ -233,7 +248,7 @@ def mixture(one: str, other: str, width: int, numbers: int, numeric: bool) -> tu
 @pytest.mark.parametrize("numbers", [0, 5])
 @pytest.mark.parametrize("interactions", [True, False])
 def test_mixed_pairs_are_where_a_plain_loop_puts_them(numbers, interactions):
-    hasher = es.Hasher(17, interactions, numbers, names=True, mixed=True)
+    hasher = es.Hasher(17, interactions, numbers, names=True)
     actions = [{"kind": "hot", "price": 2.5}, {}, {"kind": "cold"}]
     context = {"who": "new", "hour": 3}
     around = [("context.hour", 3.0, True), ("context.who=new", 1.0, False)]
@@ -258,7 +273,7 @@ def test_mixed_pairs_are_where_a_plain_loop_puts_them(numbers, interactions):
 
 def test_mixed_pairs_fall_anywhere():
     """No column or sign is favoured, and none tells of another pair of the same terms."""
-    hasher, count = es.Hasher(64, mixed=True), 300
+    hasher, count = es.Hasher(64), 300
     hashes = [
         np.array([murmurhash3_32(f"{of}={n}", positive=True) for n in range(count)], np.uint32)
         for of in ("context.user", "action.item")

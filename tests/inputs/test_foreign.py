@@ -11,6 +11,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.files import Damaged
+from ensemble_sampling.inputs.features import HASHER
 from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
@@ -48,7 +49,7 @@ def test_a_log_is_learned_as_if_one_by_one(kind, tmp_path):
         log = bandit.log()
         offer = pd.DataFrame(ROWS[:4], columns=["a", "b", "c"])
         assert bandit.choose(offer).index == expected.choose(offer).index
-    assert log["features"] == ROWS.tolist()
+    assert log["features"] == [dict(zip("abc", row, strict=True)) for row in ROWS.tolist()]
     assert log["action"] == TABLE["what"]
     assert log["foreign"] == [True] * 40
     assert log["probability"] == TABLE["p"].astype(np.float32).tolist()
@@ -117,7 +118,7 @@ def test_the_default_agent_takes_a_log_of_words_at_once(tmp_path):
         bandit.choose([{"dish": "tea"}, {"dish": "soup"}], context={"city": "x"})
     with es.Bandit.open(tmp_path) as bandit:
         assert equal(bandit.state, state)
-        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
+        assert bandit._replica.inputs.hasher == HASHER
 
 
 def test_another_bandits_log_can_be_learned():

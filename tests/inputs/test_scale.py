@@ -173,6 +173,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
     rows, outcomes = rows_with_newcomers(16), np.sin(np.arange(16))
     expected = taught(es.Bandit(EXACT), rows, outcomes).state
     bandit = es.Bandit(EXACT)
+    decisions = bandit.choose_many([row[None] for row in rows])
     programs: Any = bandit._replica.programs
     learn, calls = programs._learn_slip, []
 
@@ -183,7 +184,6 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
         return learn(*given)
 
     programs._learn_slip = interrupted
-    decisions = bandit.choose_many([row[None] for row in rows])
     for decision, y in zip(decisions, outcomes.tolist(), strict=True):
         for _ in range(3):
             with contextlib.suppress(KeyboardInterrupt):
@@ -195,6 +195,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
 def test_where_sizes_do_not_change_nothing_is_learned_twice():
     rows = np.random.default_rng(0).integers(0, 2, size=(40, DIM)).astype(np.float32)
     bandit = es.Bandit(EXACT)
+    bandit.choose(rows[:1])
     programs: Any = bandit._replica.programs
     learn, calls = programs._learn_slip, []
     programs._learn_slip = lambda *given: calls.append(1) or learn(*given)

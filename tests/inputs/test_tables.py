@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
-from sklearn.feature_extraction import FeatureHasher
 from sklearn.linear_model import LinearRegression, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
 import ensemble_sampling as es
-from ensemble_sampling.inputs.columns import Columns, dense, needs_hasher
-from ensemble_sampling.inputs.hashing import _terms, recordable
+from ensemble_sampling.inputs.descriptions import as_text, terms_of
+from ensemble_sampling.inputs.features import HASHER, Columns, Inputs
 
 LINEAR = es.EnsembleSampling(es.Linear(3, noise_std=0.5), members=5)
 DRINKS = pd.DataFrame(
@@ -55,10 +54,9 @@ def test_the_order_of_columns_and_the_form_of_a_table_never_matter(agent):
         bandit = taught(es.Bandit(agent))
         for offer in forms(order).values():
             assert np.array_equal(bandit.predict(offer).probabilities, expected.probabilities)
-            assert (
-                bandit._inputs.read(offer, None, None, 3).table.tolist()
-                == DRINKS.to_numpy(np.float32).tolist()
-            )
+            inputs = bandit._replica.inputs
+            table = inputs.table(inputs.read(offer, None, None))
+            assert table.tolist() == DRINKS.to_numpy(np.float32).tolist()
 
 
 def test_swapping_two_columns_gives_the_same_decisions():
@@ -72,7 +70,8 @@ def test_swapping_two_columns_gives_the_same_decisions():
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_columns_in_any_order_are_read_as_the_known_ones(data):
-    known = tuple(data.draw(st.lists(st.text(max_size=3), min_size=1, max_size=6, unique=True)))
+    name = st.text(max_size=3).filter(lambda text: text not in ("id", "name"))
+    known = tuple(data.draw(st.lists(name, min_size=1, max_size=6, unique=True)))
     numbers = st.floats(-1e6, 1e6, width=32)
     count = data.draw(st.integers(1, 4))
     rows = data.draw(
@@ -86,9 +85,10 @@ def test_columns_in_any_order_are_read_as_the_known_ones(data):
     frame = pd.DataFrame(rows, columns=list(known))
     wanted = np.array(rows, np.float32)
     for given_as in (frame.iloc[:, order], frame.iloc[:, order].to_dict("records")):
-        table, labels = dense("features", given_as, known=known)
-        assert labels == known
-        assert np.array_equal(table, wanted)
+        inputs = Inputs(columns=Columns(0, known))
+        offer = inputs.read(given_as, None, None)
+        assert inputs.covering([offer]) is inputs
+        assert np.array_equal(inputs.table(offer), wanted)
     hasher = es.Hasher(32, numbers=8)
     assert np.array_equal(
         hasher(frame.to_dict("records")), hasher(frame.iloc[:, order].to_dict("records"))
@@ -99,15 +99,14 @@ def test_columns_in_any_order_are_read_as_the_known_ones(data):
     ("offer", "words"),
     [
         (DRINKS.drop(columns="size"), "'size' missing"),
-        (DRINKS.assign(colour=1.0), "'colour' unknown"),
-        (DRINKS.rename(columns={"size": "weight"}), "'size' missing, 'weight' unknown"),
+        (DRINKS.rename(columns={"size": "weight"}), "'size' missing"),
         (DRINKS.to_numpy(float), "columns have names: give the features as a data frame"),
         ({"tea": [1.0, 2.0, 3.0]}, "not as rows without names"),
-        ([{"price": 1.0, "size": 2.0, "sale": 1.0}, {"price": 1.0}], "'size', 'sale' missing"),
+        ([{"price": 1.0, "size": 2.0, "sale": 1.0}, {"price": 1.0}], "nan in row 1, column 'size'"),
         (pd.concat([DRINKS, DRINKS], axis=1), "'price' occurs twice"),
     ],
 )
-def test_other_columns_are_refused_and_nothing_is_recorded(offer, words):
+def test_columns_that_an_agent_needs_must_be_there(offer, words):
     bandit = taught(es.Bandit(LINEAR))
     before, log = bandit._ledger.description, bandit.log()
     with pytest.raises(ValueError, match=words):
@@ -115,6 +114,13 @@ def test_other_columns_are_refused_and_nothing_is_recorded(offer, words):
     assert bandit._ledger.description == before
     assert bandit.log() == log
     assert bandit.choose(DRINKS).action in DRINKS.index
+
+
+def test_columns_that_an_agent_does_not_know_are_kept_and_change_nothing():
+    one, other = taught(es.Bandit(LINEAR)), taught(es.Bandit(LINEAR))
+    more = DRINKS.assign(colour=[1.0, 2.0, 3.0])
+    assert np.array_equal(one.choose(more).probabilities, other.choose(DRINKS).probabilities)
+    assert one.log()["offer"][-1][1]["colour"] == 2.0
 
 
 def test_names_after_rows_without_are_refused():
@@ -146,18 +152,7 @@ def test_columns_survive_reopening(tmp_path, agent):
             bandit.choose(DRINKS.to_numpy(float))
     with es.Bandit.migrate(tmp_path, es.EnsembleSampling(es.Linear(3), members=3)) as bandit:
         bandit.choose(swapped)
-        assert bandit.log()["features"][-1][0] in DRINKS["price"].tolist()
-
-
-def test_a_folder_without_names_opens_as_it_was_and_takes_names_with_a_warning(tmp_path):
-    with es.Bandit.open(tmp_path, LINEAR) as bandit:
-        bandit.choose(DRINKS.to_numpy(float))
-        assert "columns" not in bandit._ledger.description
-    said = pytest.warns(UserWarning, match=r"in this order, \['price', 'size', 'sale'\]")
-    with es.Bandit.open(tmp_path, LINEAR) as bandit, said:
-        bandit.choose(DRINKS)
-    with es.Bandit.open(tmp_path, LINEAR) as bandit, pytest.raises(ValueError, match="names"):
-        bandit.choose(DRINKS.to_numpy(float))
+        assert bandit.log()["features"][-1]["price"] in DRINKS["price"].tolist()
 
 
 def test_a_row_is_the_context_and_then_the_action():
@@ -166,12 +161,12 @@ def test_a_row_is_the_context_and_then_the_action():
     first = bandit.choose(action, context={"x": 1.0, "y": 2.0})
     other = bandit.choose(action, context=pd.Series({"y": 2.0, "x": 1.0}))
     third = bandit.choose(pl.DataFrame({"b": [3.0]}), context=pd.DataFrame({"y": [2], "x": [1]}))
-    rows = bandit.log()["features"]
-    assert rows[0] == [1.0, 2.0, action[first.action]["b"]]
-    assert rows[1] == [1.0, 2.0, action[other.action]["b"]]
-    assert rows[2] == [1.0, 2.0, 3.0]
+    rows = [bandit._replica.inputs.row(row) for row in bandit._ledger.all()]
+    assert rows[0].tolist() == [1.0, 2.0, action[first.action]["b"]]
+    assert rows[1].tolist() == [1.0, 2.0, action[other.action]["b"]]
+    assert rows[2].tolist() == [1.0, 2.0, 3.0]
     assert third.action == 0
-    with pytest.raises(ValueError, match=r"of the context and .*, got \['b'\] of the action"):
+    with pytest.raises(ValueError, match=r"context must have the columns 'x', 'y', .* missing"):
         bandit.choose(action)
     plain = es.Bandit(LINEAR)
     plain.choose(np.array([[3.0]]), context=[1.0, 2.0])
@@ -187,27 +182,30 @@ def test_the_context_of_fixed_actions_has_names_too():
         bandit.choose(context={"age": 3, "new": True})
         bandit.choose(context=pd.Series([0.0, 5.0], index=["new", "age"]))
         bandit.choose(context=pl.DataFrame({"new": [False], "age": [7]}))
-        assert bandit.log()["features"] == [[3.0, 1.0], [5.0, 0.0], [7.0, 0.0]]
-        with pytest.raises(ValueError, match="'new' missing"):
-            bandit.choose(context={"age": 3})
+        rows = [bandit._replica.inputs.row(row).tolist() for row in bandit._ledger.all()]
+        assert rows == [[3.0, 1.0], [5.0, 0.0], [7.0, 0.0]]
         with pytest.raises(ValueError, match="columns have names"):
             bandit.choose(context=[3.0, 1.0])
+        if given_agent is not None:
+            with pytest.raises(ValueError, match="'new' missing"):
+                bandit.choose(context={"age": 3})
 
 
 def test_numbers_may_be_missing_where_the_bandit_takes_them():
     gaps = pd.DataFrame({"x": pd.array([1, None], "Int64"), "y": [None, 2.0]})
     wanted = np.array([[1.0, np.nan], [np.nan, 2.0]])
     for offer in (gaps, pl.DataFrame({"x": [1, None], "y": [None, 2.0]}), gaps.to_dict("records")):
-        assert not needs_hasher(offer, None)
-        assert np.array_equal(dense("features", offer, gaps=True)[0], wanted, equal_nan=True)
+        inputs = Inputs(grows=True)
+        read = inputs.read(offer, None, None)
+        assert np.array_equal(inputs.covering([read]).table(read), wanted, equal_nan=True)
         with pytest.raises((TypeError, ValueError), match="must be"):
-            dense("features", offer)
+            Inputs().covering([read]).table(read)
     bandit = es.Bandit()
     bandit.learn(bandit.choose(gaps).id, 1.0)
 
 
 def test_a_wrong_number_is_named_by_its_column():
-    with pytest.raises(ValueError, match="inf in action 'tea', column 'size'"):
+    with pytest.raises(ValueError, match=r"action\.size must be finite and below 1e\+15, got inf"):
         es.Bandit(LINEAR).choose(DRINKS.replace(0.3, np.inf))
 
 
@@ -237,7 +235,9 @@ def test_a_wrong_number_is_named_by_its_column():
     ],
 )
 def test_the_default_agent_hashes_what_is_not_all_numbers(features, context, needed):
-    assert needs_hasher(features, context) == needed
+    inputs = Inputs(None if features is not None else 2, grows=True)
+    covering = inputs.covering([inputs.read(features, context, None)])
+    assert covering.hasher == (HASHER if needed else None)
 
 
 def test_the_default_agent_takes_mixed_tables_from_pandas_and_polars():
@@ -248,19 +248,21 @@ def test_the_default_agent_takes_mixed_tables_from_pandas_and_polars():
         bandit = es.Bandit()
         decision = bandit.choose(frame, context=pd.Series({"user": "ann", "age": 30}))
         bandit.learn(decision.id, 1.0)
-        rows.append(bandit._inputs.read(frame, {"user": "ann", "age": 30}, None, 256).table)
+        inputs = bandit._replica.inputs
+        rows.append(inputs.table(inputs.read(frame, {"user": "ann", "age": 30}, None)))
     assert np.array_equal(*rows)
 
 
 def said(value):
-    return {name: (number, kind) for name, number, kind in _terms({"x": value}, "action")}
+    terms = terms_of(as_text({"x": value}, "action"), "action")
+    return {name: (number, kind) for name, number, kind in terms}
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), pd.NaT, pd.NA])
 def test_what_is_missing_is_a_term_of_its_own(value):
     assert said(value) == {"action.x=missing": (1.0, False)}
     assert said(np.datetime64("NaT")) == said(None)
-    assert list(_terms(None, "action")) == []
+    assert terms_of("null", "action") == ()
 
 
 def test_a_timestamp_says_its_weekday_hour_and_day():
@@ -277,43 +279,14 @@ def test_a_timestamp_says_its_weekday_hour_and_day():
     assert said(np.timedelta64(12 * 3600 * 10**9, "ns")) == {"action.x": (0.5, True)}
 
 
-def terms_of(action, context):
-    """Everything said of an action in its context, one by one."""
-    around, own = list(_terms(context, "context")), list(_terms(action, "action"))
-    yield "context", 1.0, False
-    yield from around
-    yield from own
-    for (c, x, n), (a, y, m) in itertools.product(around, own):
-        yield f"{c}*{a}", x * y, n or m
-
-
-ACTIONS = [
-    {"kind": "tea", "price": 2.5, "tags": ["hot", "ä"], "sale": True},
-    {"kind": "milk", "price": -0.25, "n": 3},
-    "plain text",
-    {},
-]
-
-
-@pytest.mark.parametrize("width", [1, 7, 64, 1000])
-def test_columns_are_those_of_scikit_learns_feature_hasher(width):
-    context = {"user": "ann", "age": 30, "at": {"hour": 4}}
-    pairs = [[(t, x) for t, x, _ in terms_of(action, context)] for action in ACTIONS]
-    wanted = FeatureHasher(width, input_type="pair").transform(pairs).toarray()
-    for _ in range(2):  # also from what is remembered
-        assert np.allclose(es.Hasher(width)(ACTIONS, context), wanted, rtol=1e-12, atol=1e-12)
-
-
 def test_numbers_have_columns_of_their_own():
     hasher, context = es.Hasher(64, numbers=16), {"user": "ann", "age": 30}
-    words = FeatureHasher(48, input_type="pair")
-    digits = FeatureHasher(16, input_type="pair")
-    terms = [list(terms_of(action, context)) for action in ACTIONS]
-    left = words.transform([[(t, x) for t, x, number in row if not number] for row in terms])
-    right = digits.transform([[(t, x) for t, x, number in row if number] for row in terms])
-    hashed = hasher(ACTIONS, context)
-    assert np.allclose(hashed[:, :48], left.toarray(), atol=1e-12)
-    assert np.allclose(hashed[:, 48:], right.toarray(), atol=1e-12)
+    words = hasher([{"kind": "tea"}], {"user": "ann"})
+    assert not words[:, 48:].any()
+    both = hasher([{"kind": "tea", "price": 2.5}], context)
+    # The price, the age, and their pairs with what is said in words and with one another.
+    assert np.abs(both[:, 48:]).sum() > 0
+    assert np.array_equal(both[:, :48], words[:, :48])
     # Rows of numbers are told apart by position.
     assert np.array_equal(hasher([[1.0, 2.0]]), hasher([{"0": 1.0, "1": 2.0}]))
     assert not np.array_equal(hasher([[1.0, 2.0]]), hasher([[2.0, 1.0]]))
@@ -334,35 +307,35 @@ def test_equal_values_of_other_kinds_are_not_confused():
 def test_the_name_of_an_action_is_said_of_it_outside_any_pair():
     hasher, plain = es.Hasher(512, names=True), es.Hasher(512)
     items = {"a": {"kind": "tea"}, "b": {"kind": "tea"}}
-    agent = es.EnsembleSampling(es.Linear(512), members=2)
-    offers = es.Bandit(agent, hasher=hasher)._inputs
-    named = offers.read(items, {"user": "ann"}, None, 512).table
+    inputs = Inputs(hasher=hasher)
+
+    def table(offer):
+        return inputs.table(inputs.read(offer, {"user": "ann"}, None))
+
     bare = plain(list(items.values()), {"user": "ann"})
-    names = [[("name=a", 1.0)], [("name=b", 1.0)]]
-    wanted = FeatureHasher(512, input_type="pair").transform(names).toarray()
-    assert np.array_equal(named - bare, wanted)
+    named = table(items)
+    assert (np.abs(named - bare).sum(axis=1) == 1).all()
+    assert not np.array_equal(named[0], named[1])
     frame = pd.DataFrame(items).T
-    assert np.array_equal(offers.read(frame, {"user": "ann"}, None, 512).table, named)
-    # 0, 1, ... are positions, not names.
-    unnamed = offers.read(frame.reset_index(drop=True), {"user": "ann"}, None, 512).table
-    assert np.array_equal(unnamed, bare)
+    listed = [{"id": name, **about} for name, about in items.items()]
+    for offer in (frame, listed, frame.reset_index(names="name")):
+        assert np.array_equal(table(offer), named)
+    # 0, 1, ... are positions, and ids that two share no names.
+    assert np.array_equal(table(frame.reset_index(drop=True)), bare)
+    assert inputs.read([{"id": "a"}, {"id": "a"}], None, None).names is None
 
 
 def test_a_recorded_hasher_keeps_its_meaning(tmp_path):
-    old = {"type": "ensemble_sampling.Hasher", "width": 32, "interactions": True}
-    assert recordable(es.Hasher(32)) == old
-    assert es.Hasher.recorded(old) == es.Hasher(32)
-    new = es.Hasher(32, numbers=8, names=True)
-    assert es.Hasher.recorded(recordable(new)) == new
-    with es.Bandit.open(tmp_path) as bandit:
-        bandit.choose({"tea": {"kind": "hot"}})
-        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
-    with es.Bandit.open(tmp_path) as bandit:
-        assert bandit._inputs.hasher == es.Hasher(256, numbers=64, names=True, mixed=True)
+    for hasher in (es.Hasher(32), es.Hasher(32, False, 8, True)):
+        assert es.Hasher.recorded(hasher.description) == hasher
+    for _ in range(2):
+        with es.Bandit.open(tmp_path) as bandit:
+            bandit.choose({"tea": {"kind": "hot"}})
+            assert bandit._replica.inputs.hasher == HASHER
     agent = es.EnsembleSampling(es.Linear(32), members=2)
     with es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32)) as bandit:
         bandit.choose([{"kind": "hot"}])
-    with pytest.raises(ValueError, match=r"hasher\.numbers: None -> 8"):
+    with pytest.raises(ValueError, match=r"hasher\.numbers: 0 -> 8"):
         es.Bandit.open(tmp_path / "given", agent, hasher=es.Hasher(32, numbers=8))
 
 
@@ -390,9 +363,9 @@ def test_estimators_see_frames_with_the_bandits_columns():
     assert Seen.shown
     assert all(list(frame.columns) == ["a", "b"] for frame in Seen.shown)
     assert all(set(frame["b"]) <= {1.0, 2.0} for frame in Seen.shown)
-    with pytest.raises(ValueError, match="'b' missing, 'c' unknown"):
+    with pytest.raises(ValueError, match="the agent's columns are"):
         es.Bandit(agent).choose(pd.DataFrame({"a": [1.0], "c": [1.0]}))
-    with pytest.raises(ValueError, match="columns have names"):
+    with pytest.raises(ValueError, match="the agent's columns are"):
         es.Bandit(agent).choose(np.ones((2, 2)))
     mixed = es.Bandit(agent)
     with pytest.raises(ValueError, match="those of the context first"):
@@ -418,6 +391,5 @@ def test_pipelines_that_choose_columns_by_name_work():
 
 def test_columns_are_recorded_as_they_are():
     for columns in (Columns(("a",), ("b", "c")), Columns(0, ("b",)), Columns(2, 1)):
-        assert Columns.recorded(columns.description["columns"]) == columns
-    assert Columns(0, 3).description == {}
+        assert Columns.recorded(columns.description) == columns
     assert Columns.recorded(None) is None

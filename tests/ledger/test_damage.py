@@ -1,20 +1,15 @@
 """A ledger with a flipped bit or a missing row says so, and names it; older ledgers are read."""
 
-import json
 import random
-import shutil
 import sqlite3
 from contextlib import closing
-from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
-from ensemble_sampling.ledger import backup, schema
+from ensemble_sampling.ledger import schema
 from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -39,7 +34,7 @@ def contents(folder):
         order = [row.number for row in ledger.learned(after=0)]
         names = [ledger.number(id) for id in ledger.table()["id"]]
         pending = ledger.pending(before=1e12)
-        return ledger.description, ledger.width, ledger.table(), order, names, pending
+        return ledger.description, ledger.table(), order, names, pending
 
 
 def change(folder, statement, *values):
@@ -81,16 +76,13 @@ def test_a_page_that_does_not_fit_the_others_is_said_to_be_damage_again_and_agai
             contents(folder)
 
 
+ROWS = {"decisions": "number = 7", "outcomes": "sequence = 7", "offers": "decision = 7"}
+ROWS |= {"items": "number = 3", "agents": "number = 1"}
 FIELDS = [
-    ("decisions", "number = 7", column)
-    for column in ("time", "chosen", "action", "features", "probabilities", "checksum")
+    (table, row, column.split()[0])
+    for table, row in ROWS.items()
+    for column in (*schema.COLUMNS[table][1:], "checksum BLOB")
 ]
-FIELDS += [
-    ("outcomes", "sequence = 7", column)
-    for column in ("decision", "time", "outcome", "reward", "expired", "checksum")
-]
-FIELDS += [("offers", "decision = 7", column.split()[0]) for column in schema.COLUMNS["offers"][1:]]
-FIELDS += [("agents", "number = 0", column) for column in ("first", "time", "description")]
 FIELDS += [("about", "name = 'precision'", "value"), ("ids", "number = 0", "id")]
 
 
@@ -113,7 +105,7 @@ def test_every_field_of_every_row_is_under_its_checksum(folder, table, row, colu
         ("DELETE FROM outcomes WHERE sequence = 3", "row 3 of the table outcomes is missing"),
         ("DELETE FROM decisions WHERE number = 39", "it has 39 decisions, and had 40"),
         ("DELETE FROM outcomes WHERE sequence > 20", "it has 20 outcomes, and had 30"),
-        ("DELETE FROM agents", "it has 0 agents, and had 1"),
+        ("DELETE FROM agents", "it has 0 agents, and had 2"),
         ("DELETE FROM about WHERE name = 'file'", "the table about lacks file"),
         ("DROP TABLE agents", "its table agents is missing or altered"),
         ("ALTER TABLE decisions RENAME COLUMN chosen TO choice", "its table decisions is missing"),
@@ -165,137 +157,3 @@ def test_numbers_come_back_as_they_were_recorded(tmp_path):
             bandit.learn(bandit.choose(OFFERS[0]).id, outcome)
     with closing(Ledger(tmp_path)) as ledger:
         assert ledger.table()["outcome"] == [-0.0, 0.0, 1e-300, 1e9, 3.0, 1 / 3, -5.0]
-
-
-FORMAT_1 = """
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE agents (           -- what chose and learned from which decision on; the last holds
-  first INTEGER NOT NULL,
-  time REAL NOT NULL,
-  description TEXT NOT NULL     -- JSON
-);
-CREATE TABLE decisions (
-  number INTEGER PRIMARY KEY,   -- 0, 1, 2, ...
-  time REAL NOT NULL,           -- seconds since 1970
-  chosen INTEGER NOT NULL,      -- row of the offer
-  action TEXT,                  -- its name as JSON, if it has one
-  features BLOB NOT NULL,       -- of the chosen action, as given
-  probabilities BLOB NOT NULL   -- of every action on offer
-);
-CREATE TABLE outcomes (
-  sequence INTEGER PRIMARY KEY, -- 1, 2, 3, ...: the order of learning
-  decision INTEGER NOT NULL UNIQUE REFERENCES decisions,
-  time REAL NOT NULL,
-  outcome TEXT NOT NULL,        -- JSON: a number or a list
-  reward REAL,                  -- what it was worth; NULL where only the agent knows
-  expired INTEGER NOT NULL      -- 1: it never came, and was assumed
-);
-"""
-
-
-def as_format_1(folder, old):
-    """The same ledger as the first version of the library wrote it."""
-    old.mkdir()
-    with (
-        closing(sqlite3.connect(folder / "ledger.sqlite")) as new,
-        closing(sqlite3.connect(old / "ledger.sqlite", isolation_level=None)) as db,
-    ):
-        db.execute("PRAGMA journal_mode = WAL")
-        db.executescript(FORMAT_1)
-        about = dict(new.execute("SELECT name, value FROM about"))
-        id = new.execute("SELECT id FROM ids").fetchone()[0]
-        words = {"format": "1", "id": id, "precision": about["precision"]}
-        db.executemany("INSERT INTO about VALUES (?, ?)", words.items())
-        for table, start in (("agents", 1), ("decisions", 0), ("outcomes", 0)):
-            for row in new.execute(f"SELECT * FROM {table}"):
-                values = row[start:-1]
-                marks = ", ".join("?" * len(values))
-                db.execute(f"INSERT INTO {table} VALUES ({marks})", values)
-    return old
-
-
-def as_format(version, folder, old):
-    """The same ledger without the tables that came later: version 2 kept only the chosen action's
-    features, 3 no ids of others."""
-    old.mkdir()
-    shutil.copy(folder / "ledger.sqlite", old)
-    with closing(sqlite3.connect(old / "ledger.sqlite", isolation_level=None)) as db:
-        held = schema.counts(db)
-        for since in range(version + 1, schema.FORMAT + 1):
-            for table in schema.SINCE[since]:
-                db.execute(f"DROP TABLE {table}")
-                held.pop(table, None)
-        for row in (("format", str(version)), ("counts", json.dumps(held)), ("file", "")):
-            db.execute(schema.SET, schema.seal("about", row))
-    file = backup.identity(old / "ledger.sqlite")
-    change(old, schema.SET, *schema.seal("about", ("file", file)))
-    return old
-
-
-OLDER = {"1": as_format_1, "2": partial(as_format, 2), "3": partial(as_format, 3)}
-LATER = ("context", "actions", "available", "offer")
-
-
-def known_then(contents):
-    """What older formats could hold of it."""
-    described, width, table, *rest = contents
-    return described, width, {k: v for k, v in table.items() if k not in LATER}, *rest
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("version", OLDER)
-def test_a_ledger_of_an_older_format_is_upgraded_in_place(folder, tmp_path, version):
-    before_all = contents(folder)
-    before, old = known_then(before_all), OLDER[version](folder, tmp_path / "old")
-    assert inspect(old).outcomes == 30  # reading changes nothing
-    with closing(Ledger(old, write=False)) as ledger:
-        assert ledger.table()["outcome"] == before[2]["outcome"]
-        ledger.backup(tmp_path / "copy")
-    with closing(sqlite3.connect(old / "ledger.sqlite")) as db:
-        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == (version,)
-    after = contents(old)
-    assert known_then(after) == before
-    offers = before_all[2]["offer"] if version == "3" else [None] * 40
-    assert after[2]["offer"] == offers
-    for upgraded in (old, tmp_path / "copy"):
-        with closing(sqlite3.connect(upgraded / "ledger.sqlite")) as db:
-            assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == ("4",)
-            tables = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
-            assert tables == schema.SCHEMA
-            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            assert not db.execute("PRAGMA foreign_key_check").fetchall()
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("version", OLDER)
-def test_an_upgraded_bandit_goes_on_as_if_nothing_had_happened(folder, tmp_path, version):
-    old = OLDER[version](folder, tmp_path / "old")
-    with es.Bandit.open(old, AGENT) as one, es.Bandit.open(folder, AGENT) as other:
-        assert jax.tree.all(jax.tree.map(np.array_equal, one.state, other.state))
-        assert one.choose(OFFERS[0]) == other.choose(OFFERS[0])
-        assert one.log()["offer"][40] == other.log()["offer"][40] is not None
-
-
-def test_what_an_older_ledger_lost_before_its_upgrade_is_missed(folder, tmp_path):
-    old = as_format(2, folder, tmp_path / "old")
-    change(old, "DELETE FROM outcomes WHERE sequence > 20")
-    for _ in range(2):
-        with pytest.raises(Damaged, match="it has 20 outcomes, and had 30"):
-            Ledger(old)
-
-
-@pytest.mark.parametrize("version", OLDER)
-def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folder, tmp_path, monkeypatch, version):
-    before, old = known_then(contents(folder)), OLDER[version](folder, tmp_path / "old")
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(schema, "seal", killed)
-    with pytest.raises(KeyboardInterrupt):
-        Ledger(old)
-    monkeypatch.undo()
-    shutil.copytree(old, tmp_path / "copy")
-    with closing(sqlite3.connect(tmp_path / "copy" / "ledger.sqlite")) as db:
-        assert db.execute("SELECT value FROM about WHERE name = 'format'").fetchone() == (version,)
-    assert known_then(contents(old)) == before

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger.export import export
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
-from ensemble_sampling.ledger.offers import StoredOffer
 
 AGENT = es.EnsembleSampling(es.Linear(dim=3, noise_std=0.5), members=4)
 
@@ -111,7 +111,7 @@ def test_an_export_takes_little_memory_however_long_the_log(tmp_path, kind):
                     None,
                     table[0],
                     shares,
-                    offer=StoredOffer(None, table, 0, free),
+                    offer=Offer(table, None, None, free),
                 )
                 for n, table in enumerate(tables)
             ]

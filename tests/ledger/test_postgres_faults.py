@@ -266,7 +266,7 @@ def test_a_commit_that_rolls_back_is_an_error(ledger):
 
 
 def test_rows_that_are_refused_at_the_end_of_a_turn_say_why(ledger):
-    row = seal("decisions", decision_row(decided(0), ledger.dtype))
+    row = seal("decisions", decision_row(decided(0), None, None, ledger.dtype))
 
     def turn():
         with ledger.turn():

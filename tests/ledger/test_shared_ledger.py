@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from servers import new_place
 
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger import locks, schema
 from ensemble_sampling.ledger.ledger import (
     DecisionRow,
@@ -21,7 +22,6 @@ from ensemble_sampling.ledger.ledger import (
     OutcomeRow,
     RevisionRow,
 )
-from ensemble_sampling.ledger.offers import StoredOffer
 from ensemble_sampling.ledger.sqlite import Sqlite, as_place
 
 
@@ -33,13 +33,13 @@ def place(request, tmp_path):
 
 def offer_of(number, actions=3):
     table = np.arange(2 * actions, dtype=np.float32).reshape(actions, 2) + number // 3
-    return StoredOffer([f"a{k}" for k in range(actions)], table, 0, np.ones(actions, bool))
+    return Offer(table, None, [f"a{k}" for k in range(actions)], np.ones(actions, bool))
 
 
 def decided(number, made=1e9):
     offer = offer_of(number)
     shares = np.array([0.25, 0.25, 0.5], np.float32)
-    return DecisionRow(number, made + number, 2, "a2", offer.table[2], shares, offer=offer)
+    return DecisionRow(number, made + number, 2, "a2", offer.actions[2], shares, offer=offer)
 
 
 def decide(ledger, count=1, **more):
@@ -89,7 +89,7 @@ def test_what_one_wrote_the_other_sees_and_goes_on_from(place):
         assert one.pending(before=1e12) == other.pending(before=1e12) == [1, 2, 4]
         assert one.number(other.decision_id(4)) == 4
         assert one.table() == other.table()
-        rows = [offer_of(n).table.tolist() for n in range(5)]
+        rows = [offer_of(n).actions.tolist() for n in range(5)]
         assert one.table()["offer"] == rows
         assert one.ask("SELECT count(*) FROM offers") == 2  # that of decision 0 is that of 1 and 2
 
@@ -126,7 +126,7 @@ def test_everything_in_a_turn_is_there_or_nothing(place):
             one.add_decisions([decided(2)], events=[Event("e", "", 2)])
             one.add_outcomes([observed(2)])
         assert outcome(other, 2) == 2.0
-        assert other.table()["offer"][2] == offer_of(2).table.tolist()
+        assert other.table()["offer"][2] == offer_of(2).actions.tolist()
         assert decide(other) == [3]
 
 
@@ -384,7 +384,7 @@ def test_four_processes_at_once_lose_nothing(place):
         table = ledger.table()  # checks that no row is missing
         assert len(table["id"]) == ledger.decisions == 4 * rounds
         assert len(set(table["id"])) == 4 * rounds
-        assert table["offer"] == [offer_of(n).table.tolist() for n in range(4 * rounds)]
+        assert table["offer"] == [offer_of(n).actions.tolist() for n in range(4 * rounds)]
         assert sorted(row.number for row in ledger.learned(after=0)) == list(range(2 * rounds))
         keys = [(f"{name} {n}", "") for name in "abcd" for n in range(rounds)]
         found = ledger.find_events(keys)

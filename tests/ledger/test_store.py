@@ -291,8 +291,8 @@ def test_a_ledger_older_than_its_snapshot_is_refused(shop, tmp_path):
 def test_a_newer_format_is_refused(shop):
     folder, _ = shop
     with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("UPDATE about SET value = '5' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="has format 5, and this version reads up to 4"):
+        db.execute("UPDATE about SET value = '6' WHERE name = 'format'")
+    with pytest.raises(ValueError, match="has format 6, and this version reads format 5: update"):
         es.Bandit.open(folder, AGENT)
     with sqlite3.connect(folder / "ledger.sqlite") as db:
         assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (10,)

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,20 +18,19 @@ from .. import checks
 from ..config import differences
 from ..core import Agent, Posterior
 from ..inputs import foreign
-from ..inputs.columns import is_frame, needs_hasher, records
-from ..inputs.hashing import Hasher, precision
-from ..inputs.offer import Offer
+from ..inputs.features import precision
+from ..inputs.hashing import Hasher
+from ..inputs.offer import Offer, is_frame, records
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
-from ..ledger.offers import StoredOffer
+from ..ledger.rows import decided
 from ..ledger.sqlite import Place, as_place, exists, public
 from ..ledger.transactions import Process
 from . import notices
 from .decisions import Decision, Prediction
-from .default import Default
 from .outcomes import Outcomes
 from .programs import State
 from .replica import Replica, resume
-from .setup import Options, Setup, common_width
+from .setup import Options, Setup
 from .shadows import Shadows, candidate, dismiss, opinions, promote
 from .summary import Summary, draw, summarize
 
@@ -126,28 +125,24 @@ class Bandit:
         offers: str | None = None,
         snapshot_every: int = 0,
         migrate: bool = False,
-        recipe: Default | None = None,
     ) -> None:
         """Open the ledger and go on where it left off; what cannot be is refused before."""
-        replica = Replica(Setup(options, recipe))
+        replica = Replica(Setup(options))
         every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
         self._snapshot_every, checked = every, _kept(offers)
         if migrate and place is not None and not exists(place):
             where = public(place)
             raise FileNotFoundError(f"there is no ledger in {where}: Bandit.open begins a new one")
         self._mutex, self._pid = threading.RLock(), os.getpid()
-        self._watch, self._shadows = notices.Watch(), Shadows()
+        self._shadows = Shadows()
+        self._said: set[str] = set()  # the kinds of notices that were warnings already
         self._ledger = Ledger(place)
         try:
-            self._use(resume(replica, self._ledger, migrate))
+            self._replica = resume(replica, self._ledger, migrate)
             self._ledger.keep(checked or self._ledger.keeps)
         except BaseException:
             self._ledger.close()
             raise
-
-    def _use(self, replica: Replica) -> None:
-        """Let this one decide and learn from now on."""
-        self._replica, self._setup, self._inputs = replica, replica.setup, replica.inputs
 
     def _turn(self) -> Any:
         """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
@@ -158,9 +153,9 @@ class Bandit:
     def _ready(self, writes: bool = False) -> None:
         """Refuse to go on where what follows could not be right."""
         self._ledger.check(writes)
-        if precision() is not self._setup.dtype:
+        if precision() is not self._replica.dtype:
             raise ValueError(
-                f"jax_enable_x64 was changed while this bandit was open in {self._setup.dtype}: "
+                f"jax_enable_x64 was changed while this bandit was open in {self._replica.dtype}: "
                 "change it back, or close the bandit and migrate it"
             )
 
@@ -171,18 +166,22 @@ class Bandit:
         context: Any = None,
         available: Any = None,
         top: int | None = None,
+        subject: str | None = None,
     ) -> Decision:
-        """Choose among actions, described by rows of numbers, a DataFrame, or a mapping of names
-        to either; or, with a hasher, by dictionaries, in a context.
+        """Choose among actions, described by rows of numbers, dictionaries, a DataFrame, or a
+        mapping of names to any of these, in a context that is described likewise.
 
         Agents with a fixed set of actions take `context=x`, or nothing where they have no
         features. `available` restricts the choice: true or false for every action, in their order
         or by name, or the names of those on offer. `top=3` also gives the best three in order, the
-        chosen one first: `decision.ranking`.
+        chosen one first: `decision.ranking`. `subject` names whom the decision is about, see
+        `erase`.
         """
         if top is not None:
             checks.count("top", top)
-        return self._decide([(actions, context, available)], top)[0]
+        if subject is not None:
+            checks.text("subject", subject)
+        return self._decide([(actions, context, available)], [subject], top)[0]
 
     def predict(
         self, actions: Any = None, *, context: Any = None, available: Any = None
@@ -193,23 +192,11 @@ class Bandit:
         """
         with self._turn():
             self._ready()
-            state = self._replica.sync(self._ledger)
-            if self._replica.width is None:
-                return self._twin_prediction(actions, context, available)
-            columns = self._inputs.columns
-            offer = self._inputs.read(actions, context, available, self._replica.width)
-            self._inputs.columns = columns  # only a decision fixes them
-            number = self._ledger.decisions
-            _, shares, values = self._replica.choose(number, offer.table, offer.mask, state)
+            offer = self._replica.inputs.read(actions, context, available)
+            replica = self._replica.covering([offer])
+            state = replica.sync(self._ledger)
+            _, shares, values = replica.choose(self._ledger.decisions, offer, state)
             return Prediction(shares, values)
-
-    def _twin_prediction(self, actions: Any, context: Any, available: Any) -> Prediction:
-        """What the first decision would be made of. It settles more than a prediction may, so a
-        bandit in memory makes it that will decide as this one."""
-        twin = Bandit.__new__(Bandit)
-        twin._begin(None, self._setup.options, recipe=self._setup.recipe)
-        (decision,) = twin._decide([(actions, context, available)])
-        return Prediction(decision.probabilities, decision.values)
 
     def choose_many(
         self,
@@ -217,6 +204,7 @@ class Bandit:
         *,
         contexts: Iterable[Any] | None = None,
         available: Iterable[Any] | None = None,
+        subjects: Iterable[str | None] | None = None,
     ) -> list[Decision]:
         """One decision for every set of actions, every context, or every pair of the two;
         `available` has what may be chosen in each, as `choose` takes it, or None for all.
@@ -232,53 +220,64 @@ class Bandit:
         several = [None] * len(around) if several is None else several
         if len(several) != len(around):
             raise ValueError(f"{len(several)} sets of actions, but {len(around)} contexts")
-        free = [None] * len(around) if available is None else _listed("available", available)
-        if len(free) != len(around):
-            raise ValueError(f"{len(around)} decisions, but {len(free)} entries in available")
-        return self._decide(list(zip(several, around, free, strict=True)))
+        free, whom = (
+            [None] * len(around) if given is None else _listed(what, given)
+            for what, given in (("available", available), ("subjects", subjects))
+        )
+        for what, given in (("available", free), ("subjects", whom)):
+            if len(given) != len(around):
+                raise ValueError(f"{len(around)} decisions, but {len(given)} entries in {what}")
+        for subject in whom:
+            if subject is not None:
+                checks.text("subject", subject)
+        return self._decide(list(zip(several, around, free, strict=True)), whom)
 
-    def _decide(self, offers: list[tuple[Any, Any, Any]], top: int | None = None) -> list[Decision]:
+    def _decide(
+        self,
+        given: list[tuple[Any, Any, Any]],
+        subjects: Sequence[str | None],
+        top: int | None = None,
+    ) -> list[Decision]:
         """All is read before anything is decided, and decided before it is recorded."""
         with self._turn():
             self._ready(writes=True)
-            setup, replica = self._setup, self._replica
-            state, first = replica.sync(self._ledger), self._ledger.decisions
-            with setup.tentative(replica):
-                if replica.width is None:
-                    setup.bring_hasher(replica, (needs_hasher(*offer[:2]) for offer in offers))
-                read = [self._inputs.read(*offer, replica.width) for offer in offers]
-                if first == 0:
-                    setup.settle(replica, self._ledger, common_width(read))
-                    state = replica.sync(self._ledger)
-                return self._record_choices(read, first, state, top)
+            read = self._replica.inputs.read
+            offers = [read(*one) for one in given]
+            replica = self._replica.covering(offers)
+            if replica is self._replica:
+                return self._record_choices(replica, offers, subjects, top)
+            with self._ledger.turn():  # what the first offers settle holds only if they are kept
+                self._ledger.describe(replica.setup.description)
+                decisions = self._record_choices(replica, offers, subjects, top)
+            self._replica = replica
+            return decisions
 
     def _record_choices(
-        self, offers: list[Offer], first: int, state: Any, top: int | None
+        self,
+        replica: Replica,
+        offers: list[Offer],
+        subjects: Sequence[str | None],
+        top: int | None,
     ) -> list[Decision]:
-        """Choose for each offer, numbered from `first`."""
-        replica, ledger, now = self._replica, self._ledger, time.time()
-        dtype, rows, decisions = ledger.dtype, [], []
-        for number, (table, names, mask, context) in enumerate(offers, start=first):
-            if top is not None and top > mask.sum():
-                raise ValueError(f"top is {top}, but only {mask.sum()} actions can be chosen")
-            index, shares, values = replica.choose(number, table, mask, state)
-            order = None
+        """Choose for each offer, and record it."""
+        ledger, now, rows, decisions = self._ledger, time.time(), [], []
+        state, first = replica.sync(ledger), ledger.decisions
+        for number, offer in enumerate(offers, start=first):
+            if top is not None and top > offer.available.sum():
+                count = offer.available.sum()
+                raise ValueError(f"top is {top}, but only {count} actions can be chosen")
+            index, shares, values = replica.choose(number, offer, state)
+            shares = shares.astype(ledger.dtype, copy=False)  # what reading the ledger will give
+            row = decided(number, now, offer, index, shares, subjects[number - first])
+            names, order = offer.names, None
             if top is not None:
-                order = replica.rank(number, table, mask, state, index)[:top]
-                order = tuple(order if names is None else [names[i] for i in order])
-            if shares.dtype != dtype:
-                shares = shares.astype(dtype)  # what a reading of the ledger will give
-            name = None if names is None else names[index]
-            chosen = table[index if len(table) > 1 else 0].astype(dtype)  # one's own
-            whole = StoredOffer(names, table, context, mask) if ledger.keeps == "all" else None
-            rows.append(DecisionRow(number, now, index, name, chosen, shares, offer=whole))
-            id, action = ledger.decision_id(number), index if names is None else name
+                ranked = replica.rank(number, offer, state, index)[:top]
+                order = tuple(ranked if names is None else [names[i] for i in ranked])
+            rows.append(row)
+            id, action = ledger.decision_id(number), index if names is None else row.action
             decisions.append(Decision(id, index, action, shares.item(index), shares, values, order))
-        self._setup.record_columns(ledger)
-        said = self._shadows.opinions(ledger, rows, offers) if self._shadows.awake else ()
+        said = self._shadows.opinions(ledger, rows) if self._shadows.awake else ()
         ledger.add_decisions(rows, said)
-        for row, offer, made in zip(rows, offers, decisions, strict=True):
-            self._watch.offered(row.number, offer.table, row.chosen, made.values)
         return decisions
 
     def learn(self, id: str, outcome: Any) -> bool:
@@ -363,9 +362,6 @@ class Bandit:
             self._ledger.check()
             return 0
         self._learn(learned, before)
-        if not expired:
-            for decided, outcome in learned:
-                self._watch.learned(decided.number, outcome)
         return len(learned)
 
     def _learn(self, learned: list[tuple[DecisionRow, Any]], before: int) -> None:
@@ -377,9 +373,11 @@ class Bandit:
         every, now = self._snapshot_every, before + len(learned)
         if every and now // every > before // every:
             self._save_or_warn()
-        if self._watch.due(before, now):
-            for text in self._watch.new(self._notices()):
+        if notices.due(before, now):
+            noticed = self._replica.notices(self._ledger)
+            for text in [text for kind, text in noticed.items() if kind not in self._said]:
                 warnings.warn(text, stacklevel=4)
+            self._said |= noticed.keys()
 
     def learn_from(
         self,
@@ -402,36 +400,41 @@ class Bandit:
         with self._turn():
             self._ready()
             given = foreign.read(frame, features, context, action, outcome, propensity)
-            arms = foreign.arms(given, self._inputs)
-            setup, replica = self._setup, self._replica
-            replica.sync(self._ledger)
-            with setup.tentative(replica):
-                setup.bring_hasher(replica, (needs_hasher(*first[:2]) for first in [given.first]))
-                table = foreign.table(given, self._inputs, replica.width)
-                setup.settle(replica, self._ledger, table.shape[1])
-                outcomes = [replica.outcome(y, self._ledger) for y in given.outcomes]
-                return self._record_foreign(table, arms, given, outcomes)
+            arms = foreign.arms(given, self._replica.inputs)
+            offers = foreign.offers(given, self._replica.inputs)
+            replica = self._replica.covering(offers)
+            outcomes = [replica.outcome(y, self._ledger) for y in given.outcomes]
+            before, grown = self._ledger.outcomes, replica is not self._replica
+            with self._ledger.turn() if grown else nullcontext():
+                if grown:
+                    self._ledger.describe(replica.setup.description)
+                rows = self._record_foreign(replica, offers, arms, given, outcomes)
+            self._replica = replica
+            self._learn(list(zip(rows, outcomes, strict=True)), before)
+            return len(rows)
 
     def _record_foreign(
-        self, table: np.ndarray, arms: list[int], given: foreign.Foreign, outcomes: list[Any]
-    ) -> int:
+        self,
+        replica: Replica,
+        offers: list[Offer],
+        arms: list[int],
+        given: foreign.Foreign,
+        outcomes: list[Any],
+    ) -> list[DecisionRow]:
         """Decisions and their outcomes in one transaction."""
         now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
-        before, chances = self._ledger.outcomes, given.propensities
+        chances, fixed = given.propensities, replica.inputs.arms is not None
         shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
-        named = given.actions if self._inputs.arms is None or self._inputs.names else None
-        rows = [
-            DecisionRow(first + n, now, arm, named and named[n], row, share, foreign=True)
-            for n, (arm, row, share) in enumerate(
-                zip(arms, table.astype(dtype), shares.astype(dtype), strict=True)
-            )
-        ]
-        self._setup.record_columns(self._ledger)
-        reward = self._replica.reward
+        named = given.actions if not fixed or replica.inputs.names else None
+        rows = []
+        for n, (arm, share) in enumerate(zip(arms, shares.astype(dtype), strict=True)):
+            row = decided(first + n, now, offers[n], 0, share)
+            name = None if named is None else named[n]
+            rows.append(row._replace(chosen=arm, action=name, foreign=True, offer=None))
+        reward = replica.reward
         observed = [OutcomeRow(first + n, y, reward(y)) for n, y in enumerate(outcomes)]
         self._ledger.add_decisions(rows, outcomes=observed)
-        self._learn(list(zip(rows, outcomes, strict=True)), before)
-        return len(rows)
+        return rows
 
     @property
     def state(self) -> State:
@@ -473,20 +476,8 @@ class Bandit:
         """How it is doing, for people: `print(bandit.summary())`."""
         with self._turn():
             self._ready()
-            noticed = tuple(self._notices().values())
+            noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
-
-    def _notices(self) -> dict[str, str]:
-        """What its user should know, by kind."""
-        alone = self._setup.recipe is not None and self._replica.width == 0
-        hashed, fixed = self._inputs.hasher is not None, self._inputs.arms is not None
-        found = {
-            "noise": self._watch.noise(self._replica.agent),
-            "alone": notices.alone(self._ledger.outcomes) if alone else None,
-            "constant": self._watch.constant(hashed, fixed),
-        }
-        noticed = {kind: text for kind, text in found.items() if text is not None}
-        return noticed | self._replica.notices(self._ledger)
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
@@ -532,17 +523,14 @@ class Bandit:
             replica.sync(self._ledger)
             former.forget(self._ledger)
             try:
-                self._use(replica)
-                promote(self._ledger, name, replica, former)
+                self._replica = replica
+                promote(self._ledger, name, replica)
             finally:
-                now = self._ledger.description
-                now.pop("columns", None)
-                if differences(now, replica.setup.description):  # it was not recorded
-                    self._use(former)
+                if differences(self._ledger.description, replica.setup.description):
+                    self._replica = former  # it was not recorded
                 else:
                     self._shadows.drop(self._ledger, name)
-            replica.file = former.file
-            self._watch = notices.Watch()
+            replica.file, self._said = former.file, set()
             self.save()
 
     def backup(self, path: str | os.PathLike[str]) -> None:
@@ -570,7 +558,7 @@ class Bandit:
             return self._ledger.close()
         with self._mutex:
             try:
-                if not self._ledger.closed and precision() == self._setup.dtype:
+                if not self._ledger.closed and precision() == self._replica.dtype:
                     self._save_or_warn()
                 self._ledger.close()
             except BaseException:  # also an interrupt just before it is closed

@@ -1,125 +1,136 @@
-"""Words instead of silence: what a bandit notices that its user should know.
+"""What a bandit notices that its user should know, said in words.
 
 Every condition is one that hardly comes about by chance, and what is said says what to do. Nothing
-here changes a decision: a bandit that is opened again begins to notice anew.
+here changes a decision.
 """
 
 import dataclasses
+import json
 import math
-from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import fact
-from ..inputs.columns import Columns
+from ..inputs.features import Columns
 from ..inputs.scale import FAR
 from ..learners.losses import SquaredError
-from .decisions import Values
+from ..ledger.ledger import DecisionRow, Ledger
+
+if TYPE_CHECKING:
+    from .replica import Replica
 
 FIRST = 128  # outcomes after which to look; then after twice as many, and so on
-RECENT = 100  # surprises that count, and must be there
+RECENT = 100  # outcomes that are compared with what is expected
+LATE = 256  # decisions, the first and the last, whose features are looked at
 TIMES = 3.0  # by which a noise level must be wrong
 SELDOM = 10_000  # outcomes of which one may lie far out by chance
-LAST = 1024  # decisions after which no feature is expected to begin to vary
-WAITING = 1000  # decisions whose outcome is compared with what was expected
 
 
-class Watch:
-    """What one bandit has noticed, and said."""
+def due(before: int, now: int) -> bool:
+    """Whether it is time to look, when there were `before` outcomes and are `now`."""
+    return now >= FIRST and now.bit_length() > before.bit_length()
 
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-        self._expected: dict[int, tuple[int, Values]] = {}
-        self._surprises: deque[tuple[float, float]] = deque(maxlen=RECENT)
-        self._decisions, self._until = 0, LAST  # when to look no more for features that vary
-        self._first, self._varied = np.zeros(0), np.zeros(0, bool)
 
-    def offered(self, number: int, table: np.ndarray, index: int, values: Values | None) -> None:
-        """Features (K, d) were on offer in decision `number`, and `index` was chosen."""
-        if values is not None:
-            self._expected[number] = index, values
-            if len(self._expected) > WAITING:
-                del self._expected[next(iter(self._expected))]
-        if self._decisions == 0:
-            self._first, self._varied = table[0].copy(), np.zeros(table.shape[1], bool)
-        if self._decisions < self._until:
-            new = (table != self._first) & ~np.isnan(table)
-            self._varied |= new.any(axis=0)
-            self._until = 0 if self._varied.all() else LAST
-        self._decisions += 1
+def noticed(replica: "Replica", ledger: Ledger) -> dict[str, str]:
+    """Everything, by kind."""
+    state, now, columns = replica.state(ledger), replica.version, replica.inputs.columns
+    far = None if state.scale is None else state.scale.far
+    strays = 0 if now is None else now.usual.strays
+    found = {
+        "noise": _noise(replica, ledger),
+        "constant": _constant(replica, ledger),
+        "new": _new(ledger),
+    }
+    found = {kind: text for kind, text in found.items() if text is not None}
+    return found | learned(replica.diverged(ledger), ledger.outcomes, strays, far, columns)
 
-    def learned(self, number: int, outcome: Any) -> None:
-        """The outcome of decision `number` came: how far is it from what was expected then?"""
-        index, values = self._expected.pop(number, (0, None))
-        if values is not None and isinstance(outcome, float):
-            surprise, spread = outcome - values.mean.item(index), values.spread.item(index)
-            self._surprises.append((surprise * surprise, spread * spread))
 
-    @staticmethod
-    def due(before: int, now: int) -> bool:
-        """Whether it is time to look, when there were `before` outcomes and are `now`."""
-        return now >= FIRST and now.bit_length() > before.bit_length()
+def _noise(replica: "Replica", ledger: Ledger) -> str | None:
+    """On a noise level that was told, and that outcomes contradict.
 
-    def new(self, words: dict[str, str]) -> list[str]:
-        """What is to be said: everything once."""
-        found = [text for kind, text in words.items() if kind not in self._said]
-        self._said |= words.keys()
-        return found
+    Outcomes are off what is expected now by noise_std^2, on average of the squares, and by how much
+    models differ. More may also be due to the model, but members that are so sure of it explore too
+    little all the same.
+    """
+    noise = told(replica.agent)
+    if noise is None or ledger.outcomes < FIRST:
+        return None
+    rows = [row for row in ledger.learned(after=ledger.outcomes - RECENT) if not row.foreign]
+    rows = [row for row in rows if isinstance(row.outcome, float)]
+    expected = replica.expected(ledger, rows)
+    if expected is None or len(rows) < RECENT // 2:
+        return None
+    off = np.array([row.outcome for row in rows]) - expected.mean
+    real, differ = math.sqrt(np.mean(off**2)), float(np.mean(expected.spread**2))
+    if noise / TIMES <= real <= TIMES * math.sqrt(noise**2 + differ):
+        return None
+    how = "less" if real < noise else "more"
+    return (
+        f"noise_std is {noise:g}, but the last {len(rows)} outcomes are off what is expected by "
+        f"{real:.3g}, which is far {how}: give the right one, or none to have it learned"
+    )
 
-    def noise(self, agent: Any) -> str | None:
-        """On a noise level that was told, and that outcomes contradict.
 
-        Surprises (y - m)^2, where m was expected before, are on average noise_std^2 and how much
-        models differ besides. More may also be due to the model, but members that are so sure of
-        it explore too little all the same.
-        """
-        noise = told(agent)
-        if noise is None or len(self._surprises) < RECENT:
-            return None
-        surprise, differ = np.mean(self._surprises, axis=0)
-        real, most = math.sqrt(surprise), math.sqrt(noise**2 + differ)
-        if noise / TIMES <= real <= TIMES * most:
-            return None
-        how = "less" if real < noise else "more"
+def _constant(replica: "Replica", ledger: Ledger) -> str | None:
+    """On features that did not vary lately, in no offer.
+
+    One column of ones is a constant that somebody added, and a column of zeros may stand for
+    what has not occurred yet.
+    """
+    count, fixed = ledger.decisions, replica.inputs.arms is not None
+    if replica.inputs.hasher is not None or count < FIRST or not replica.width:
+        return None
+    offers = [row.offer for row in ledger.between(max(0, count - LATE), count)]
+    tables = [replica.table(offer) for offer in offers if offer is not None]
+    if not tables:
+        return None
+    first, width = tables[0][0], replica.width
+    varied = np.zeros(width, bool)
+    for table in tables:
+        varied |= ((table != first) & ~np.isnan(table)).any(axis=0)
+    steady = np.flatnonzero(~varied)
+    if len(steady) == width and (width > 1 or not fixed):
         return (
-            f"noise_std is {noise:g}, but the last {RECENT} outcomes were off what was expected by "
-            f"{real:.3g}, which is far {how}: give the right one, or none to have it learned"
+            f"no feature has varied in the last {len(tables)} decisions: all are treated alike; "
+            "give what is known of each action, or of each decision"
         )
-
-    def constant(self, hashed: bool, fixed: bool) -> str | None:
-        """On features that never varied, in no offer.
-
-        One column of ones is a constant that somebody added, and a column of zeros may stand for
-        what has not occurred yet.
-        """
-        width = len(self._varied)
-        if hashed or self._decisions < FIRST or width == 0:
-            return None
-        steady = np.flatnonzero(~self._varied)
-        if len(steady) == width and (width > 1 or not fixed):
-            return (
-                f"no feature has varied in {self._decisions} decisions: all are treated alike; "
-                "give what is known of each action, or of each decision"
-            )
-        steady = [int(column) for column in steady if self._first[column] != 0]
-        if len(steady) < 2:
-            return None
-        return (
-            f"{len(steady)} of {width} features have not varied in {self._decisions} decisions "
-            f"(columns {', '.join(map(str, steady[:10]))}{', ...' if len(steady) > 10 else ''}): "
-            "are they what they should be?"
-        )
-
-
-def alone(outcomes: int) -> str | None:
-    """On decisions by the default agent among fixed actions that were given no context."""
-    if outcomes < FIRST:
+    steady = [int(column) for column in steady if first[column] != 0]
+    if len(steady) < 2:
         return None
     return (
-        "no context was ever given: all decisions are treated alike; where anything is known of "
-        "one, such as who it is for, give choose(context=...) from the first decision on"
+        f"{len(steady)} of {width} features have not varied in the last {len(tables)} decisions "
+        f"(columns {', '.join(map(str, steady[:10]))}{', ...' if len(steady) > 10 else ''}): "
+        "are they what they should be?"
     )
+
+
+def _new(ledger: Ledger) -> str | None:
+    """On what is said since some decision on, or no longer."""
+    count = ledger.decisions
+    if count < 2 * LATE:
+        return None
+    first = [_fields(row) for row in ledger.between(0, LATE)]
+    last = [_fields(row) for row in ledger.between(count - LATE, count)]
+    then, now = ({name for each in part for name in each} for part in (first, last))
+    words = []
+    for what, name in sorted(now - then):
+        often = sum((what, name) in each for each in last)
+        since = ledger.first_said(what, name)
+        words.append(f"{name!r} of {what} since decision {since}, in {often} of the last {LATE}")
+    for what, name in sorted(then - now):
+        words.append(f"{name!r} of {what} not in any of the last {LATE}")
+    if not words:
+        return None
+    more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+    return f"what is said of decisions changed: {'; '.join(words[:5])}{more}"
+
+
+def _fields(row: DecisionRow) -> set[tuple[str, str]]:
+    """(side, name) of everything that is said by name in a decision."""
+    sides = (("the context", row.context), ("the action", row.description))
+    said = [(what, json.loads(text)) for what, text in sides if text is not None]
+    return {(what, name) for what, each in said if isinstance(each, dict) for name in each}
 
 
 def learned(

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..inputs.offer import Offer
 from ..intervals import Span, mean
 from ..ledger.ledger import DecisionRow, Ledger
-from ..ledger.offers import StoredOffer
 from .decisions import Values
 
 LATEST = 10_000  # decisions that are looked at
@@ -165,7 +165,7 @@ def _shares(part: np.ndarray, names: Sequence[str], count: np.ndarray) -> list[d
 
 
 def recent(
-    ledger: Ledger, count: int = 20, value: Callable[[StoredOffer], Values | None] | None = None
+    ledger: Ledger, count: int = 20, value: Callable[[Offer], Values | None] | None = None
 ) -> list[dict[str, Any]]:
     """The last decisions, newest first, and why they were made.
 
@@ -180,7 +180,7 @@ def recent(
 
 
 def _explained(
-    row: DecisionRow, id: str, value: Callable[[StoredOffer], Values | None] | None
+    row: DecisionRow, id: str, value: Callable[[Offer], Values | None] | None
 ) -> dict[str, Any]:
     offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
     free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)

@@ -14,11 +14,10 @@ from ..config import differences
 from ..core import Agent, Facts, fact
 from ..fast import threefry
 from ..fast.packing import Packed
-from ..inputs.columns import Columns
-from ..inputs.hashing import LARGEST, unmasked
-from ..inputs.scale import Scale, Usual, frozen
+from ..inputs.descriptions import LARGEST
+from ..inputs.offer import Offer, unmasked
+from ..inputs.scale import Fields, Scale, Usual, fields_of, frozen, with_fields
 from ..ledger.ledger import DecisionRow, Ledger
-from ..ledger.sqlite import public
 from . import notices
 from .decisions import Values
 from .programs import Drawn, Programs, Rule, State, room
@@ -36,9 +35,10 @@ class Version(NamedTuple):
 
     state: Any  # as the replica's programs hold it
     outcomes: int  # how many were learned
-    frozen: int  # how many its scale was taken from
+    frozen: int  # how many its units were taken from
     revisions: int = 0  # how many were made when it was
     usual: Usual = Usual()  # where outcomes are
+    fields: Fields = {}  # noqa: RUF012 (never changed) the units of numbers in descriptions
 
     @property
     def known(self) -> tuple[int, int]:
@@ -79,25 +79,24 @@ class Replica:
 
     agent: None until the number of features is known, where it is the default one.
     follows: whether another thread or process learns, and hands over versions.
+    file: the name of its snapshot.
     """
 
-    def __init__(self, setup: Setup, follows: bool = False):
-        self.setup, self.inputs, self.follows = setup, setup.inputs, follows
-        self.file, self.width, self.dtype = SNAPSHOT, None, setup.dtype
+    def __init__(self, setup: Setup, follows: bool = False, file: str = SNAPSHOT):
+        self.setup, self.inputs, self.follows, self.file = setup, setup.inputs, follows, file
+        self.agent, self.width, self.dtype = setup.agent, setup.width, setup.dtype
         self._start, streams = threefry.begun(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
-        self.agent: Agent | None = None
         self.host = False  # whether it learns in plain Python, and has no state of arrays
-        if setup.agent is not None:
-            self._adopt(setup.agent)
-        self.settle(setup.inputs.hasher.width if setup.inputs.hasher else None)
+        # Descriptions of the default agent have their numbers in units before they are hashed.
+        self._has_fields = setup.recipe is not None and self.inputs.hasher is not None
+        if self.agent is not None:
+            self._prepare(self.agent)
 
-    def _adopt(self, agent: Agent) -> None:
-        """Let the agent choose and learn from now on."""
-        self.agent, self._reward = agent, fact(agent, "reward")
-        self.width = fact(agent, "dim") if self.width is None else self.width
+    def _prepare(self, agent: Agent) -> None:
+        self._reward = fact(agent, "reward")
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         self.host = bool(fact(agent, "host"))
@@ -106,20 +105,11 @@ class Replica:
         _say_room(agent, self.programs.belief)
         self._known_outcomes: set[tuple[int, ...]] = set()
 
-    def settle(self, width: int | None) -> None:
-        """The first decisions fix the number of features, where the agent leaves it open."""
-        if self.width is None and width is not None:
-            self.width, self.version = width, None  # the scale's width was unknown
-        recipe = self.setup.recipe
-        if self.agent is None and self.width is not None and recipe is not None:
-            hashed = self.inputs.hasher is not None
-            self._adopt(recipe.agent(self.inputs.arms, self.width, hashed))
-            self.version = None
-
-    def unsettle(self) -> None:
-        """Nothing was recorded: the next offer may have another number of features."""
-        self.width = self.version = None
-        self.agent = None if self.setup.recipe else self.agent
+    def covering(self, offers: Sequence[Offer]) -> "Replica":
+        """A replica for all that is said in these offers: mostly this one, or one of a setup that
+        grew, which learns the history anew."""
+        setup = self.setup.covering(offers)
+        return self if setup is self.setup else Replica(setup, self.follows, self.file)
 
     def _is_saved(self, ledger: Ledger) -> bool:
         """Not while its shape is open, nor if it is not one of arrays."""
@@ -151,7 +141,8 @@ class Replica:
     def restored(self, found: Snapshot, scaled: int = 0) -> Version:
         """What a snapshot has, whose scale was taken from so many outcomes."""
         state = self.programs.hold(found.state)
-        return Version(state, found.sequence, scaled, found.revisions, found.usual)
+        known = (found.sequence, scaled, found.revisions)
+        return Version(state, *known, found.usual, found.fields)
 
     def copy(self) -> Version | None:
         """What it knows, for another to hold: learning consumes a state."""
@@ -161,8 +152,6 @@ class Replica:
     def sync(self, ledger: Ledger, most: int | None = None) -> Any:
         """The state, brought up to the ledger: at opening, after an interrupt, for a new scale; by
         at most so many outcomes. That of a follower is what was handed over to it."""
-        if self.width is None:
-            self.settle(ledger.width)
         now = self.version
         if self.follows:
             now = self.version = now or Version(self.fresh(), 0, 0)
@@ -209,46 +198,71 @@ class Replica:
     def _rescaled(self, ledger: Ledger, now: Version, due: int) -> Version:
         """In the units of the first `due` outcomes: what was learned in other ones is not."""
         rows, recipe = list(islice(ledger.learned(after=0), due)), self.setup.recipe
-        state, usual = self.programs.state(now.state), now.usual
+        state, usual, fields = self.programs.state(now.state), now.usual, now.fields
         scale, same = state.scale, True
+        if self._has_fields:
+            fields = fields_of([self.inputs.numbers_in(row) for row in rows])
+            same = fields == now.fields
         if scale is not None:
-            new = Scale.of(np.stack([row.features for row in rows]), scale.mean is not None)
-            same, state = scale.agrees(new), State(new._replace(far=scale.far), state.belief)
+            features = [self.inputs.row(row, fields) for row in rows]
+            known = np.stack(
+                [row for row in features if row is not None] or [np.zeros(self.width or 0)]
+            )
+            new = Scale.of(known, scale.mean is not None)
+            same, state = (
+                same and scale.agrees(new),
+                State(new._replace(far=scale.far), state.belief),
+            )
             scale = new
         if recipe is not None:
             outcomes = np.array([row.outcome for row in rows], np.float64)
             usual = Usual.of(outcomes)
             same = same and now.usual.agrees(usual, outcomes, recipe.stray)
         if same:
-            return now._replace(state=self.programs.hold(state), frozen=due, usual=usual)
-        return Version(self._begin(scale), 0, due, now.revisions, usual)
+            held = self.programs.hold(state)
+            return now._replace(state=held, frozen=due, usual=usual, fields=fields)
+        return Version(self._begin(scale), 0, due, now.revisions, usual, fields)
 
     def _apply(self, row: DecisionRow, outcome: Any) -> None:
+        """Learn one outcome. Of a decision whose words are gone, and were hashed otherwise, nothing
+        can be learned."""
         now, recipe = self.version, self.setup.recipe
         assert now is not None
-        usual = now.usual
+        usual, fields = now.usual, now.fields
         if recipe is not None:
             outcome, usual = usual.counted(outcome, recipe.stray, now.outcomes + 1, now.frozen)
+        if self._has_fields:
+            fields = with_fields(fields, self.inputs.numbers_in(row))
         arm = self.inputs.arm(row.number, row.chosen, row.action)
-        features = row.features
-        if features.dtype != self.dtype:
-            features = features.astype(self.dtype)
-        words, self.version = (self._streams[1], row.number, arm), None  # its state is consumed
-        state = self.programs.learn(now.state, words, features, outcome)
-        self.version = Version(state, now.outcomes + 1, now.frozen, now.revisions, usual)
+        features = self.inputs.row(row, fields)
+        state = now.state
+        if features is not None:
+            words, self.version = (self._streams[1], row.number, arm), None  # its state is consumed
+            state = self.programs.learn(now.state, words, features, outcome)
+        about = (now.outcomes + 1, now.frozen, now.revisions, usual, fields)
+        self.version = Version(state, *about)
         if self.version.outcomes % MARK == 0 and not self.host:
             mark = self.version._replace(state=self.programs.copy(state))
             self._marks = [*self._marks[1 - MARKS :], mark]
 
     def check_history(self, ledger: Ledger) -> None:
-        """Refuse to begin with decisions whose features are missing, where the agent takes none."""
-        if self.inputs.missing:
-            return
-        lacking = sum(bool(np.isnan(row.features).any()) for row in ledger.all())
-        if lacking:
+        """Refuse to begin with decisions that this agent could not learn from; say how many say
+        nothing to it any more."""
+        lacking, gone = 0, 0
+        for row in ledger.all():
+            features = self.inputs.row(row)
+            gone += features is None
+            lacking += features is not None and bool(np.isnan(features).any())
+        if lacking and not self.inputs.grows:
             raise ValueError(
                 f"features are missing (NaN) in {lacking} of {ledger.decisions} decisions of the "
                 f"history, which only the default agent takes, agent=None; got {self.agent!r}"
+            )
+        if gone:
+            warnings.warn(
+                f"{gone} of {ledger.decisions} decisions were hashed by a version that did not "
+                "keep what was said: this agent, which hashes otherwise, cannot learn from them",
+                stacklevel=3,
             )
 
     def learn(self, ledger: Ledger, rows: list[tuple[DecisionRow, Any]]) -> None:
@@ -261,20 +275,30 @@ class Replica:
             for decided, outcome in rows:
                 self._apply(decided, outcome)
 
-    def choose(self, number: int, table: np.ndarray, mask: np.ndarray, state: Any) -> Drawn:
-        """What decision `number` would choose, from what probabilities, and why."""
-        found = self.programs.choose(state, (self._streams[0], number), table, mask)
+    def table(self, offer: Offer) -> np.ndarray:
+        """The features of the actions on offer, as the agent is given them now."""
         now = self.version
-        return found if now is None or not now.usual.origin else self._shifted(found)
+        return self.inputs.table(offer, now.fields if now and self._has_fields else self._unseen)
+
+    @property
+    def _unseen(self) -> Fields | None:
+        """The units of numbers before anything was learned."""
+        return {} if self._has_fields else None
+
+    def choose(self, number: int, offer: Offer, state: Any) -> Drawn:
+        """What decision `number` would choose, from what probabilities, and why."""
+        words, table = (self._streams[0], number), self.table(offer)
+        return self._shifted(self.programs.choose(state, words, table, offer.available))
 
     def choose_many(
-        self, numbers: Sequence[int], offers: Sequence[tuple[np.ndarray, np.ndarray]], state: Any
+        self, numbers: Sequence[int], offers: Sequence[Offer], state: Any
     ) -> list[Drawn]:
-        """As `choose` for each of several (features, mask), in few calls of a compiled program."""
+        """As `choose` for each of several offers, in few calls of a compiled program."""
         found: dict[int, Drawn] = {}
         alike: dict[Any, list[int]] = {}
-        for n, (table, mask) in enumerate(offers):
-            rows = room(len(mask)) if self.inputs.arms is None else len(table)
+        tables = [self.table(offer) for offer in offers]
+        for n, (table, offer) in enumerate(zip(tables, offers, strict=True)):
+            rows = room(len(offer.available)) if self.inputs.arms is None else len(table)
             alike.setdefault((rows, table.shape[1]), []).append(n)
         for all_of in alike.values():
             for start in range(0, len(all_of), MANY):
@@ -282,10 +306,38 @@ class Replica:
                 size = 1 << (len(part) - 1).bit_length()
                 filled = part if self.host else part + part[:1] * (size - len(part))
                 words = [(self._streams[0], numbers[n]) for n in filled]
-                tables, masks = ([offers[n][side] for n in filled] for side in (0, 1))
-                drawn = self.programs.choose_many(state, words, tables, masks)
+                some = [tables[n] for n in filled], [offers[n].available for n in filled]
+                drawn = self.programs.choose_many(state, words, *some)
                 found |= zip(part, map(self._shifted, drawn), strict=False)
         return [found[n] for n in range(len(offers))]
+
+    def expected(self, ledger: Ledger, rows: Sequence[DecisionRow]) -> Values | None:
+        """What the actions chosen in some decisions bring by what is known now; None for an agent
+        that expects nothing, or where nobody can tell any more."""
+        state, arms = self.sync(ledger), self.inputs.arms
+        fields = self.version.fields if self.version and self._has_fields else self._unseen
+        features = [row for one in rows if (row := self.inputs.row(one, fields)) is not None]
+        if len(features) < len(rows) or not rows:
+            return None
+        found = []
+        # As many rows at a time as an offer has, for which there is a program already.
+        size = 1 if arms is not None else len(rows[-1].probabilities)
+        for start in range(0, len(rows), size):
+            part = np.stack(features[start : start + size])
+            mask = np.ones(len(part) if arms is None else arms, bool)
+            words = (self._streams[0], 0)
+            values = self._shifted(self.programs.choose(state, words, part, mask)).values
+            if values is None:
+                return None
+            one = rows[start]
+            at = (
+                slice(None)
+                if arms is None
+                else [self.inputs.arm(one.number, one.chosen, one.action)]
+            )
+            found.append((values.mean[at], values.spread[at]))
+        mean, spread = (np.concatenate(part) for part in zip(*found, strict=True))
+        return Values(mean, spread)
 
     def _shifted(self, drawn: Drawn) -> Drawn:
         """With values in the units of outcomes, of which the agent learns how far they are from
@@ -296,11 +348,10 @@ class Replica:
         mean, spread = drawn.values
         return drawn._replace(values=Values(mean.astype(np.float64) + origin, spread))
 
-    def rank(
-        self, number: int, table: np.ndarray, mask: np.ndarray, state: Any, index: int
-    ) -> list[int]:
+    def rank(self, number: int, offer: Offer, state: Any, index: int) -> list[int]:
         """The actions by what one plausible model thinks of them, the chosen one first."""
-        return self.programs.rank(state, (self._streams[0], number), table, mask, index)
+        words, table = (self._streams[0], number), self.table(offer)
+        return self.programs.rank(state, words, table, offer.available, index)
 
     def outcome(self, given: Any, ledger: Ledger) -> Any:
         """The outcome as a number or a list, after checking that the agent can learn it."""
@@ -340,7 +391,7 @@ class Replica:
         assert now is not None
         state = self.programs.state(now.state)
         about = (ledger.id, now.outcomes, self.setup.description, self._diverged(state))
-        return pack(Snapshot(state, *about, now.revisions, now.usual))
+        return pack(Snapshot(state, *about, now.revisions, now.usual, now.fields))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -351,11 +402,8 @@ class Replica:
         return self._diverged(self.state(ledger))
 
     def notices(self, ledger: Ledger) -> dict[str, str]:
-        """What its user should know of what it has learned, by kind."""
-        state, now = self.state(ledger), self.version
-        far, columns = None if state.scale is None else state.scale.far, self.inputs.columns
-        strays = 0 if now is None else now.usual.strays
-        return notices.learned(self._diverged(state), ledger.outcomes, strays, far, columns)
+        """What its user should know, by kind."""
+        return notices.noticed(self, ledger)
 
     def _diverged(self, state: State) -> int:
         return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))
@@ -365,29 +413,17 @@ def resume(replica: Replica, ledger: Ledger, migrate: bool = False) -> Replica:
     """The replica to go on with: by the configuration given where it is the ledger's or, with
     `migrate`, takes its place, and for the rest by what is recorded."""
     recorded = ledger.description
-    columns = None if recorded is None else Columns.recorded(recorded.pop("columns", None))
-    if replica.setup.recipe is not None and recorded is not None:
-        setup = replica.setup.taken_over(ledger, recorded, migrate)
+    if recorded is not None:
+        setup = replica.setup.as_recorded(ledger, recorded, migrate)
+        if not migrate:
+            setup.check(recorded, ledger.place)
         replica = Replica(setup, replica.follows)
-    setup, inputs = replica.setup, replica.inputs
-    if inputs.hasher is None:
-        inputs.columns = columns
-    setup.columns, inputs.begun = columns, ledger.decisions > 0
-    if recorded is not None and not migrate:
-        setup.check(recorded, ledger.place)
-    width = ledger.width
-    if width is not None and replica.width not in (None, width):
-        raise ValueError(
-            f"the decisions in {public(ledger.place)} have {width} features, this agent "
-            f"{replica.width}"
-        )
-    replica.settle(width)
-    changed = recorded is not None and bool(differences(recorded, setup.description))
+    changed = recorded is not None and bool(differences(recorded, replica.setup.description))
     if changed:
         replica.check_history(ledger)
         replica.forget(ledger)
     replica.sync(ledger)
     if changed or recorded is None:
-        setup.record(ledger)
+        ledger.describe(replica.setup.description)
         replica.save(ledger)
     return replica

@@ -1,24 +1,19 @@
-"""What a bandit is configured with: as given, as recorded, and as first decisions settle it."""
+"""What a bandit is configured with: as given, as recorded, and as first decisions complete it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from .. import checks
 from ..agents.thompson import as_agent
 from ..config import describe, differences
 from ..core import fact
-from ..inputs.columns import Columns
-from ..inputs.hashing import Hasher, precision, recordable
-from ..inputs.offer import Offer, Offers, names_of
+from ..inputs.features import Columns, Inputs, no_context, precision
+from ..inputs.hashing import Hasher
+from ..inputs.offer import Offer, names_of
 from ..ledger.ledger import Ledger
 from ..ledger.sqlite import public
 from .default import Default
-
-if TYPE_CHECKING:
-    from .replica import Replica
-
-HASHER = Hasher(256, numbers=64, names=True, mixed=True)  # for the default agent
 
 
 class Options(NamedTuple):
@@ -27,7 +22,7 @@ class Options(NamedTuple):
     agent: Any = None
     seed: int | None = None
     normalise: bool | None = None
-    hasher: Hasher | None = None
+    hasher: Any = None
     actions: Any = None
     floor: float | None = None
 
@@ -45,70 +40,120 @@ class Options(NamedTuple):
 
 
 class Setup:
-    """Who decides, by what settings, and what rows are made of.
+    """Who decides, by what settings, and how offers become numbers.
 
-    What is still open (the names of columns, a hasher for the default agent) is settled by the
-    first decisions, and only if they are recorded.
+    A setup does not change. Where offers say more than it knows of, `covering` gives another.
 
-    agent: None where it is the default one, which `recipe` makes when the number of features is
-        known.
-    recipe: what the default agent is made of.
+    agent: None where it is the default one and the number of features is not known yet.
+    recipe: what the default agent is made of; None for an agent that was given.
+    inputs: how offers are read, and numbers made of them.
     arms: the number of fixed actions of the default agent, where they have no names.
-    inputs: how offers are read.
-    columns: what rows are made of, as the ledger has it.
+    hashes: whether the default agent hashes all that is described from the first offer on.
     """
 
-    def __init__(self, options: Options, recipe: Default | None = None, arms: int | None = None):
+    def __init__(
+        self,
+        options: Options,
+        recipe: Default | None = None,
+        *,
+        arms: int | None = None,
+        columns: Columns | None = None,
+        hashes: bool = False,
+    ):
         agent, seed, normalise, hasher, actions, floor = self.options = options
         if seed is not None:
             checks.size("seed", seed, least=0, below=2**32)
         if floor is not None:
             floor = float(checks.scalar("floor", floor, low=0.0, high=1.0))
-        self.seed, self.floor, self.dtype = seed or 0, floor or 0.0, precision()
-        self.normalise = normalise is None or checks.flag("normalise", normalise)
         if hasher is not None:
             checks.part("hasher", hasher, "width", "__call__")
-        self.columns: Columns | None = None
-        self._plain: Columns | None = None  # columns of which there is nothing to record
-        self.agent, self.recipe = None, None
+        self.seed, self.floor, self.dtype = seed or 0, floor or 0.0, precision()
+        self.normalise = normalise is None or checks.flag("normalise", normalise)
+        self.recipe = (recipe or Default()) if agent is None else None
         if agent is None:
-            self.recipe = recipe or Default()
-            self.inputs = _of_default(actions, arms, hasher)
-            return
-        self.agent = agent = as_agent(agent)
-        about = fact(agent, "arms"), actions, hasher
-        self.inputs = Offers(*about, expected=fact(agent, "columns"))
-        dim = fact(agent, "dim")
-        if hasher is not None and dim not in (None, hasher.width):
-            raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
+            names = None if actions is None else names_of(actions)
+            if names is not None and not names:
+                raise ValueError("actions must name at least one action, got none")
+            arms = arms if names is None else len(names)
+            about = {"grows": True, "hashes": hashes, "columns": columns}
+            self.inputs, self.agent = Inputs(arms, names, hasher, **about), None
+        else:
+            self.agent = agent = as_agent(agent)
+            told = {"expected": fact(agent, "columns"), "columns": columns}
+            self.inputs = Inputs(fact(agent, "arms"), actions, hasher, **told)
+            dim = fact(agent, "dim")
+            if hasher is not None and dim not in (None, hasher.width):
+                raise ValueError(f"the hasher makes {hasher.width} features, the agent takes {dim}")
+        self._complete()
+
+    def _complete(self) -> None:
+        """Make the default agent, where the number of features is known."""
+        width, hashed = self.inputs.width, self.inputs.hasher is not None
+        if self.recipe is not None and width is not None:
+            self.agent = self.recipe.agent(self.inputs.arms, width, hashed)
+
+    @property
+    def width(self) -> int | None:
+        """The number of features; None until the first offer says so."""
+        known = self.inputs.width
+        return known if self.agent is None or known is not None else fact(self.agent, "dim")
+
+    def covering(self, offers: Sequence[Offer]) -> "Setup":
+        """A setup for all that is said in these offers: mostly this one."""
+        inputs = self.inputs.covering(offers)
+        if inputs is self.inputs:
+            return self
+        other = copy.copy(self)
+        other.inputs = inputs
+        dim = None if self.recipe is not None or self.agent is None else fact(self.agent, "dim")
+        if dim and not inputs.width:
+            raise no_context(dim)
+        if dim not in (None, inputs.width):
+            raise ValueError(f"this bandit's actions have {dim} features, got {inputs.width}")
+        other._complete()
+        return other
 
     @property
     def description(self) -> Any:
         """What decides every number; the default agent by what it is made of, see `Default`."""
         who = {"agent": self.agent} if self.recipe is None else {"default": self.recipe.settings}
+        columns = self.inputs.columns
         return describe(
             {
                 **who,
                 "seed": self.seed,
                 "normalise": self.normalise,
-                "hasher": recordable(self.inputs.hasher),
+                "hasher": self.inputs.hasher,
                 "actions": self.inputs.names,
                 "precision": str(self.dtype),
-                **({"floor": self.floor} if self.floor else {}),  # new: others go on unchanged
+                **({"floor": self.floor} if self.floor else {}),
+                **({"columns": columns.description} if columns is not None else {}),
             }
         )
 
-    def taken_over(self, ledger: Ledger, recorded: Any, migrate: bool) -> "Setup":
-        """What the ledger was begun with, where nothing else is given. Migrating, the numbers of
-        today's default agent take the place of those recorded."""
+    def as_recorded(self, ledger: Ledger, recorded: Any, migrate: bool) -> "Setup":
+        """This setup with what the ledger was begun with, where nothing else is given. Migrating,
+        the numbers of today's default agent take the place of those recorded."""
+        columns = Columns.recorded(recorded.get("columns"))
+        if self.recipe is None:
+            columns = None if self.options.hasher is not None else columns
+            dim = fact(self.agent, "dim")
+            if columns is not None and dim not in (None, columns.width):
+                raise ValueError(
+                    f"the decisions in {public(ledger.place)} have {columns.width} features, this "
+                    f"agent {dim}"
+                )
+            return Setup(self.options, columns=columns)
         if "default" not in recorded and not migrate:
             where = public(ledger.place)
             raise ValueError(f"{where} was begun with an agent: open it with that one")
         if self.options.hasher is not None:
-            recorded = {**recorded, "hasher": None}  # whatever that is
+            recorded, columns = {**recorded, "hasher": None}, None
         known = zip(self.options, Options.recorded(recorded), strict=True)
         merged: list[Any] = [theirs if ours is None else ours for ours, theirs in known]
-        return Setup(Options(*merged), None if migrate else Default.recorded(recorded["default"]))
+        recipe = None if migrate else Default.recorded(recorded["default"])
+        hashes = self.inputs.hashes
+        return Setup(Options(*merged), recipe, columns=columns, hashes=hashes)
 
     def check(self, recorded: Any, place: Any) -> None:
         """Refuse to go on with a ledger that was begun otherwise."""
@@ -118,65 +163,3 @@ class Setup:
                 + "\n  ".join(changed)
                 + "\nOpen it with that one, or let Bandit.migrate replay its history into this one."
             )
-
-    def record(self, ledger: Ledger, promoted: str | None = None) -> None:
-        """Record what decides every number, and what the columns are called."""
-        columns = self.inputs.columns
-        named = columns.description if columns else {}
-        ledger.describe({**self.description, **named}, promoted)
-        self.columns = columns
-
-    def record_columns(self, ledger: Ledger) -> None:
-        """Record what the columns are called, where that is new."""
-        columns = self.inputs.columns
-        if columns is None or columns is self._plain:
-            return
-        if columns.plain:
-            self._plain = columns
-        elif columns != self.columns:
-            self.record(ledger)
-
-    @contextmanager
-    def tentative(self, replica: "Replica") -> Iterator[None]:
-        """What offers settle holds only if they are recorded."""
-        inputs, unsettled = self.inputs, replica.width is None
-        columns, hasher = inputs.columns, inputs.hasher
-        try:
-            yield
-        except BaseException:
-            inputs.columns = columns or self.columns
-            if unsettled:
-                inputs.hasher = hasher
-                replica.unsettle()
-            raise
-
-    def bring_hasher(self, replica: "Replica", worded: Iterator[bool]) -> None:
-        """For the default agent, where any of the first offers is told in words."""
-        if self.recipe is not None and replica.width is None and any(worded):
-            self.inputs.hasher = HASHER
-            replica.settle(HASHER.width)
-
-    def settle(self, replica: "Replica", ledger: Ledger, width: int | None) -> None:
-        """The number of features, which the first decisions fix; and record the hasher that they,
-        or others before them, have brought."""
-        replica.settle(width)
-        if self.recipe is None or ledger.decisions:
-            return
-        if ledger.description["hasher"] != self.description["hasher"]:
-            self.record(ledger)
-
-
-def _of_default(actions: Any, arms: int | None, hasher: Hasher | None) -> Offers:
-    """How offers are read for the default agent, whose fixed actions are those that are named."""
-    names = None if actions is None else names_of(actions)
-    if names is not None and not names:
-        raise ValueError("actions must name at least one action, got none")
-    return Offers(arms if names is None else len(names), names, hasher, missing=True)
-
-
-def common_width(offers: list[Offer]) -> int | None:
-    """The number of features, where offers agree in it."""
-    widths = {offer.table.shape[1] for offer in offers}
-    if len(widths) > 1:
-        raise ValueError(f"offers differ in their number of features: {sorted(widths)}")
-    return next(iter(widths), None)

@@ -11,7 +11,7 @@ import numpy as np
 from ..agents.thompson import as_agent
 from ..config import differences
 from ..core import fact
-from ..inputs.offer import Offer, shown
+from ..inputs.offer import shown
 from ..intervals import NEVER, POWERS, TAIL, Span, Weights
 from ..ledger.ledger import DecisionRow, Ledger, Opinion
 from .replica import Replica
@@ -117,9 +117,8 @@ def candidate(agent: Any, like: Replica) -> Replica:
             raise ValueError(f"this bandit's actions have {width} features, the shadow {dim}")
         names = None if arms is None else names
     about = like.setup.seed, like.setup.normalise, ours.hasher, names, like.setup.floor
-    replica = Replica(Setup(Options(agent, *about), arms=arms), like.follows)
-    replica.settle(width)
-    return replica
+    setup = Setup(Options(agent, *about), arms=arms, columns=ours.columns)
+    return Replica(setup, like.follows)
 
 
 def known(ledger: Ledger, name: str) -> Recorded:
@@ -159,11 +158,9 @@ def dismiss(ledger: Ledger, name: str) -> None:
     ledger.add_shadow(name, None)
 
 
-def promote(ledger: Ledger, name: str, replica: Replica, former: Replica) -> None:
-    """Record that a shadow decides from now on, by the columns that rows are made of."""
-    ours, theirs = replica.inputs, former.inputs
-    ours.columns, ours.begun = theirs.columns, theirs.begun
-    replica.setup.record(ledger, promoted=name)
+def promote(ledger: Ledger, name: str, replica: Replica) -> None:
+    """Record that a shadow decides from now on."""
+    ledger.describe(replica.setup.description, promoted=name)
 
 
 def watching(
@@ -281,9 +278,7 @@ class Shadows:
         if name in self.awake:
             self.awake.pop(name)[1].forget(ledger)
 
-    def opinions(
-        self, ledger: Ledger, rows: Sequence[DecisionRow], offers: Sequence[Offer]
-    ) -> list[Opinion]:
+    def opinions(self, ledger: Ledger, rows: Sequence[DecisionRow]) -> list[Opinion]:
         """What each would have done in these decisions, which are about to be recorded."""
         found = []
         for name, (number, replica) in list(self.awake.items()):
@@ -292,8 +287,9 @@ class Shadows:
                     continue
                 state = replica.sync(ledger)
                 said = []
-                for row, offer in zip(rows, offers, strict=True):
-                    index, shares, _ = replica.choose(row.number, offer.table, offer.mask, state)
+                for row in rows:
+                    assert row.offer is not None
+                    index, shares, _ = replica.choose(row.number, row.offer, state)
                     chances = float(shares[row.chosen]), float(row.probabilities[row.chosen])
                     said.append(Opinion(row.number, number, index, *chances))
                 found += said

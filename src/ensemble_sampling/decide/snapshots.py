@@ -13,8 +13,8 @@ from safetensors.numpy import load, save
 
 from ..config import differences
 from ..files import Damaged
-from ..inputs.columns import Columns
-from ..inputs.scale import Usual
+from ..inputs.features import Columns
+from ..inputs.scale import Fields, Usual
 from ..ledger.ledger import Ledger
 from . import notices
 
@@ -32,6 +32,7 @@ class Snapshot(NamedTuple):
     diverged: int
     revisions: int = 0  # of outcomes, which it knows
     usual: Usual = Usual()  # where outcomes are
+    fields: Fields = {}  # noqa: RUF012 (never changed) the units of numbers in descriptions
 
 
 def pack(snapshot: Snapshot) -> bytes:
@@ -44,6 +45,7 @@ def pack(snapshot: Snapshot) -> bytes:
         "diverged": str(snapshot.diverged),
         "revisions": str(snapshot.revisions),
         "usual": json.dumps(snapshot.usual),
+        "fields": json.dumps(snapshot.fields),
     }
     return save(tensors, {**about, "checksum": _checksum(tensors, about)})
 
@@ -92,7 +94,8 @@ def unpack(
         return _passed_over(f"the snapshot {path} does not fit this agent's state")
     leaves = [_restored(tensors[name], leaf) for name, leaf in _named(like).items()]
     state = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    counts = (int(about["diverged"]), revisions, _usual(about))
+    fields = {name: tuple(pair) for name, pair in json.loads(about["fields"]).items()}
+    counts = (int(about["diverged"]), revisions, _usual(about), fields)
     return Snapshot(state, about["ledger"], sequence, recorded, *counts)
 
 

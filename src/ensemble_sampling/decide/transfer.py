@@ -15,12 +15,11 @@ from safetensors.numpy import load, save
 
 from ..files import Damaged
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
-from ..ledger.offers import packed, unpacked
 from .replica import Replica
 
-KIND = "ensemble-sampling history 1"
+KIND = "ensemble-sampling history 2"
 LARGEST = 2**28  # bytes
-COLUMNS = ("chosen", "actions", "outcomes", "chances")
+COLUMNS = ("chosen", "actions", "contexts", "descriptions", "widths", "outcomes", "chances")
 
 
 def export_history(ledger: Ledger) -> bytes:
@@ -31,27 +30,24 @@ def export_history(ledger: Ledger) -> bytes:
     spans = [range(at, at + n) for at, n in ledger.ask_all("SELECT first, count FROM imports")]
     foreign = {number for span in spans for number in span}
     rows = [row._replace(foreign=row.number in foreign) for row in rows]
-    features = np.stack([row.features for row in rows])
+    features = np.concatenate([row.features for row in rows])
+    columns = [
+        (
+            *(row.chosen, row.action, row.context, row.description),
+            *(len(row.features), row.outcome, row.probability),
+        )
+        for row in rows
+    ]
     about = {
         "kind": KIND,
-        "rows": len(rows),
-        "width": features.shape[1],
         "dtype": str(features.dtype),
-        "chosen": [row.chosen for row in rows],
-        "actions": [row.action for row in rows],
-        "outcomes": [row.outcome for row in rows],
-        "chances": [row.probability for row in rows],
         "agent": {k: v for k, v in ledger.description.items() if k != "seed"},
+        **dict(zip(COLUMNS, map(list, zip(*columns, strict=True)), strict=True)),
     }
-    text = json.dumps(about).encode()
-    numbers = packed(features.tobytes(), features.itemsize)
+    text, numbers = json.dumps(about).encode(), features.tobytes()
     digest = hashlib.sha256(text + numbers).digest()
-    content = save(
-        {
-            name: np.frombuffer(part, np.uint8)
-            for name, part in (("about", text), ("features", numbers), ("sha256", digest))
-        }
-    )
+    parts = {"about": text, "features": numbers, "sha256": digest}
+    content = save({name: np.frombuffer(part, np.uint8) for name, part in parts.items()})
     if len(content) > LARGEST:
         raise ValueError(
             f"its history takes {len(content)} bytes, more than the {LARGEST} that are handed out "
@@ -60,8 +56,8 @@ def export_history(ledger: Ledger) -> bytes:
     return content
 
 
-def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
-    """What a file says, and the features of what was chosen (n, d)."""
+def read_history(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """What a file says, and the features of what was chosen, row by row."""
     try:
         parts = {name: part.tobytes() for name, part in load(content).items()}
         text, numbers, digest = parts["about"], parts["features"], parts["sha256"]
@@ -73,11 +69,12 @@ def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
         about = json.loads(text)
         if about.get("kind") != KIND:
             raise Damaged(f"it is {about.get('kind')!r}, expected {KIND!r}")
-        rows, width, dtype = about["rows"], about["width"], np.dtype(about["dtype"])
+        features = np.frombuffer(numbers, np.dtype(about["dtype"]))
         lengths = {len(about[name]) for name in COLUMNS}
-        if lengths != {rows} or not isinstance(about["agent"], dict):
-            raise Damaged(f"its columns do not have the {rows} rows that it tells of")
-        return about, unpacked(numbers, rows, width, 0, dtype)
+        fits = len(lengths) == 1 and sum(about["widths"]) == len(features)
+        if not fits or not isinstance(about["agent"], dict):
+            raise Damaged("its columns are not of one length")
+        return about, np.split(features, np.cumsum(about["widths"])[:-1])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, Damaged):
             raise
@@ -85,7 +82,7 @@ def read_history(content: bytes) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def import_history(
-    ledger: Ledger, replica: Replica, about: dict[str, Any], features: np.ndarray
+    ledger: Ledger, replica: Replica, about: dict[str, Any], features: list[np.ndarray]
 ) -> int:
     """Within a turn: record as made elsewhere what a file has, all of it or nothing; how many.
 
@@ -95,14 +92,10 @@ def import_history(
     if about["agent"] != ours:
         differ = sorted(k for k in {*ours, *about["agent"]} if ours.get(k) != about["agent"].get(k))
         raise ValueError(f"it is another configuration's: they differ in {', '.join(differ)}")
-    if replica.width not in (None, about["width"]):
-        raise ValueError(f"its rows have {about['width']} features, this bandit's {replica.width}")
     first, now, dtype = ledger.decisions, time.time(), ledger.dtype
-    if not (np.isfinite(features) | (np.isnan(features) & replica.inputs.missing)).all():
-        raise ValueError("its features must be finite")
     rows, outcomes = [], []
     columns = zip(*(about[name] for name in COLUMNS), strict=True)
-    for n, (chosen, action, outcome, chance) in enumerate(columns):
+    for n, (chosen, action, context, said, _, outcome, chance) in enumerate(columns):
         if type(chosen) is not int or chosen < 0:
             raise ValueError(f"the index of an action is a number from 0, got {chosen!r}")
         if chance is not None and not 0 < chance <= 1.0001:  # in single precision
@@ -110,8 +103,20 @@ def import_history(
         replica.inputs.arm(first + n, chosen, action)
         outcome = replica.outcome(outcome, ledger)
         chances = np.array([] if chance is None else [chance], dtype)
-        row = features[n].astype(dtype)
-        rows.append(DecisionRow(first + n, now, chosen, action, row, chances, foreign=True))
+        given = (features[n].astype(dtype), chances, context, said)
+        row = DecisionRow(first + n, now, chosen, action, *given, foreign=True)
+        _check_features(row, replica)
+        rows.append(row)
         outcomes.append(OutcomeRow(first + n, outcome, replica.reward(outcome)))
     ledger.add_decisions(rows, outcomes=outcomes)
     return len(rows)
+
+
+def _check_features(row: DecisionRow, replica: Replica) -> None:
+    """Refuse a row that this replica cannot learn from."""
+    found = replica.inputs.row(row)
+    if found is None or len(found) != replica.width:
+        count = "none" if found is None else len(found)
+        raise ValueError(f"its rows have {count} features, this bandit's {replica.width}")
+    if not (np.isfinite(found) | (np.isnan(found) & replica.inputs.grows)).all():
+        raise ValueError("its features must be finite")

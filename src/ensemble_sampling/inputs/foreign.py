@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .columns import is_frame, records
-from .hashing import LARGEST, missing
-from .offer import Offers, names_of, shown
+from .descriptions import LARGEST, missing
+from .features import Inputs
+from .offer import Offer, is_frame, names_of, records, shown
 
 Which = str | Sequence[str] | None
 SHOWN = 5  # rows that are named where many are wrong
@@ -22,12 +22,6 @@ class Foreign(NamedTuple):
     actions: list[Any] | None
     outcomes: list[Any]
     propensities: np.ndarray | None
-
-    @property
-    def first(self) -> tuple[Any, Any, Any]:
-        """The first of them, as an offer of one action."""
-        action = [] if self.features is None else [self.features[0]]
-        return action, None if self.contexts is None else self.contexts[0], None
 
 
 def read(
@@ -64,31 +58,33 @@ def read(
     return Foreign(sides[0], sides[1], names, outcomes, chances)
 
 
-def arms(given: Foreign, offers: Offers) -> list[int]:
+def arms(given: Foreign, inputs: Inputs) -> list[int]:
     """Which of a fixed set of actions was chosen in each."""
-    if offers.arms is None:
+    if inputs.arms is None:
         return [0] * len(given.outcomes)
     if given.actions is None:
         raise ValueError(
-            f"this bandit has {offers.arms} fixed actions: say which column names the chosen one "
+            f"this bandit has {inputs.arms} fixed actions: say which column names the chosen one "
             "(action=...)"
         )
-    known = list(range(offers.arms)) if offers.names is None else list(offers.names)
+    known = list(range(inputs.arms)) if inputs.names is None else list(inputs.names)
     places = {name: n for n, name in enumerate(known)}
     strange = [name not in places for name in given.actions]
     refuse({f"with an action that is none of {shown(known)}": strange})
     return [places[name] for name in given.actions]
 
 
-def table(given: Foreign, offers: Offers, width: int | None) -> np.ndarray:
-    """The features (n, d) of what was chosen."""
-    if given.features is None and given.contexts is None:
-        row = offers.read(None, None, None, width).table
-        return np.broadcast_to(row, (len(given.outcomes), row.shape[1]))
-    rows = offers.rows(given.features, given.contexts)
-    if width not in (None, rows.shape[1]):
-        raise ValueError(f"this bandit's actions have {width} features, got {rows.shape[1]}")
-    return rows
+def offers(given: Foreign, inputs: Inputs) -> list[Offer]:
+    """What was chosen in each, as an offer of one action, or of a fixed set of them."""
+    features, contexts, count = given.features, given.contexts, len(given.outcomes)
+    if inputs.arms is not None and contexts is None:
+        features, contexts = None, features  # a fixed set of actions is told apart by itself
+    each = [None] * count if features is None else [[row] for row in features]
+    around = [None] * count if contexts is None else contexts
+    if features is None and contexts is None and inputs.arms is None:
+        raise ValueError("give the features of the actions, or their contexts")
+    read = inputs.read if features is None else inputs.of_one_action().read
+    return [read(row, context, None) for row, context in zip(each, around, strict=True)]
 
 
 def refuse(wrong: dict[str, list[bool]]) -> None:

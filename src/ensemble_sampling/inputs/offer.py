@@ -1,286 +1,124 @@
-"""What is on offer, however it is given: features, names, context and availability."""
+"""What can be chosen among, as it was given: actions, context, names, and which may be chosen."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import checks
-from .columns import Columns, Labels, are_names, dense, frame_names, is_frame, one, records
-from .hashing import FLOATS, LARGEST, TEXT, Hasher, numbers, precision, unmasked
+from .descriptions import as_text, from_text
 
 LONGEST = 1000  # bits of a number that is a name: Python writes and reads no number without end
-SMALL = LARGEST**2 / 2  # a sum of squares below this has no number that is too large
+TEXT = {str}
+KEYS = ("id", "name")  # of descriptions in a list, which say what an action is called
 
 
 class Offer(NamedTuple):
-    """Features (K, d), or one row that all K actions share; names, if any; what may be chosen; and
-    how many numbers at the start of a row say something of the context."""
+    """What can be chosen among.
 
-    table: np.ndarray
-    names: Sequence[Any] | None
-    mask: np.ndarray
-    context: int = 0
-
-
-class Offers:
-    """How offers are read for one bandit: `arms` fixed actions, or None; their names, or None.
-
-    missing: whether numbers may be missing (NaN).
-    columns: what rows are made of, as the first offer had it; None before. It is kept by whoever
-        records decisions, so that an offer that is not recorded fixes nothing.
-    expected: the columns that the agent was told of, if any.
-    begun: whether there are decisions of which nobody knows whether their columns had names.
+    actions: rows of numbers (K, d), or K descriptions as JSON; None where nothing is said of them.
+    context: a row of numbers, a description as JSON, or None.
+    names: of the actions, or None.
+    available: which of the K may be chosen.
     """
 
-    def __init__(
-        self,
-        arms: int | None,
-        actions: Any,
-        hasher: Hasher | None,
-        missing: bool = False,
-        expected: Sequence[str] | None = None,
-    ):
-        self.arms, self.hasher, self.missing = arms, hasher, missing
-        self.expected = None if expected is None else tuple(expected)
-        self.columns: Columns | None = None
-        self.begun = False
-        self.names = None if actions is None else names_of(actions)
-        if self.names is not None and len(self.names) != arms:
-            has = "a free choice of actions" if arms is None else f"{arms} actions"
-            raise ValueError(f"the agent has {has}, but {len(self.names)} are named")
+    actions: np.ndarray | Sequence[str] | None
+    context: np.ndarray | str | None
+    names: Sequence[Any] | None
+    available: np.ndarray
 
-    @cached_property
-    def _positions(self) -> dict[Any, int]:
-        return {name: i for i, name in enumerate(self.names or ())}
+    @property
+    def described(self) -> bool:
+        """Whether anything in it is said by name."""
+        return isinstance(self.actions, list) or isinstance(self.context, str)
 
-    def read(self, features: Any, around: Any, available: Any, width: int | None) -> Offer:
-        """The offer in a context, in rows of `width` numbers, if that is known yet."""
-        if around is None and available is None and type(features) is np.ndarray:
-            table = self._plain(features, width)
-            if table is not None:
-                return Offer(table, None, everything(len(table)))
-        columns = self.columns
-        if features is not None:
-            table, names, columns = self._described(features, around)
-            if self.arms is not None:
-                table, names = self._in_order(table, names), self.names
-            if self.arms not in (None, len(table)):
-                raise ValueError(f"the agent has {self.arms} actions, got {len(table)}")
-            rows, context = len(table), 0 if columns is None else columns.around
-        elif self.arms is not None:
-            table, columns = self._shared(around, width)
-            names, rows, context = self.names, self.arms, table.shape[1]
-        else:
-            raise ValueError("give the features of the actions on offer, one row per action")
-        fixed = self._settled(columns)
-        if width not in (None, table.shape[1]):
-            raise ValueError(f"this bandit's actions have {width} features, got {table.shape[1]}")
-        offer = Offer(table, names, mask(available, names, rows), context)
-        self.columns = fixed
-        return offer
-
-    def _plain(self, features: np.ndarray, width: int | None) -> np.ndarray | None:
-        """The normal case, many times faster: an array of finite numbers, each row an action. None
-        where there is more to it, or something wrong with it."""
-        if self.arms is not None or self.hasher is not None or features.dtype not in FLOATS:
+    def said_of(self, index: int) -> Any:
+        """What was said of one action: a row of numbers, a description, or None."""
+        if self.actions is None:
             return None
-        if features.ndim != 2 or len(features) == 0 or self.columns != (0, features.shape[1]):
-            return None
-        if features.shape[1] != width or not np.vdot(features, features) < SMALL:
-            return None
-        return features.astype(precision(), copy=False)
+        one = self.actions[index]
+        return from_text(one) if isinstance(one, str) else one
 
-    def _described(
-        self, features: Any, context: Any
-    ) -> tuple[np.ndarray, list[Any] | None, Columns | None]:
-        """Actions, each described in its context: what is said of that comes first in a row."""
-        if self.hasher is not None:
-            return *read(features, context, self.hasher, self.missing), None
-        rows, names = parted(features)
-        known = self._known("action", alone=context is None)
-        table, action = dense("features", rows, names, self.missing, known)
-        if context is None:
-            return table, names, Columns(0, action)
-        around, labels = self._around(context, alone=False)
-        table = np.concatenate([around.repeat(len(table), 0), table], axis=1)
-        return table, names, Columns(labels, action)
 
-    def rows(self, features: Any, contexts: Any) -> np.ndarray:
-        """Rows (n, d) of n actions that were chosen, each in a context of its own: descriptions or
-        rows of numbers, one per action, of what is said of either."""
-        several = features if features is not None else contexts
-        if several is None:
-            raise ValueError("give the features of the actions, or their contexts")
-        if self.hasher is not None:
-            return self._hashed(features, contexts)
-        if self.arms is not None and contexts is None and not (self.columns and self.columns[1]):
-            features, contexts = None, features  # a fixed set of actions is told apart by itself
-        alone, parts = features is None or contexts is None, []
-        around: Labels = 0
-        action: Labels = 0
-        if contexts is not None:
-            known = self._known("context", alone)
-            part, around = dense("context", contexts, None, self.missing, known)
-            parts.append(part)
-        if features is not None:
-            known = self._known("action", alone)
-            part, action = dense("features", features, None, self.missing, known)
-            parts.append(part)
-        fixed = self._settled(Columns(around, action))
-        table = np.concatenate(parts, axis=1)
-        self.columns = fixed
-        return table
+def is_frame(given: Any) -> bool:
+    """Whether it is a data frame, of pandas or polars."""
+    return hasattr(given, "to_numpy") and hasattr(given, "columns")
 
-    def _hashed(self, features: Any, contexts: Any) -> np.ndarray:
-        assert self.hasher is not None
-        if self.arms is not None and contexts is None:
-            features, contexts = None, features
-        count = len(features if features is not None else contexts)
-        each = [None] * count if features is None else [one(row) for row in features]
-        around = [None] * count if contexts is None else [one(row) for row in contexts]
-        pairs = zip(each, around, strict=True)
-        table = [self.hasher([action], context)[0] for action, context in pairs]
-        return numbers("features", np.array(table))
 
-    def _known(self, side: str, alone: bool) -> Labels | None:
-        """The columns of one side of a row, as far as they are known; `alone` it is all of it."""
-        if self.columns is not None:
-            return getattr(self.columns, side) or None
-        return self.expected if alone else None
+def records(frame: Any) -> list[dict[str, Any]]:
+    """The rows of a data frame of pandas, or of polars, as dictionaries."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"names of columns must differ, but {twice!r} occurs twice")
+    return frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records")
 
-    def _around(self, context: Any, alone: bool) -> tuple[np.ndarray, Labels]:
-        """The context as a table of one row, in the order of the known columns."""
-        unmasked("context", context)
-        row = one(context)
-        if not isinstance(row, Mapping):
-            try:
-                row = np.asarray(row)
-            except ValueError:  # rows of different lengths
-                row = np.empty(())
-            if row.ndim != 1:
-                raise ValueError(f"context must be one row of numbers, got {context!r}")
-        rows = [row] if isinstance(row, Mapping) else row[None]
-        return dense("context", rows, None, self.missing, self._known("context", alone))
 
-    def _settled(self, columns: Columns | None) -> Columns | None:
-        """Those the first offer fixed, which may be this one; later ones must have the same."""
-        known = self.columns
-        if columns is None or columns == known:
-            return known
-        if known is None:
-            if self.expected not in (None, columns.flat):
-                raise ValueError(
-                    f"the agent's columns are {shown(self.expected or ())}, got {_sides(columns)}: "
-                    "begin with these, those of the context first"
-                )
-            if self.begun and columns.named:
-                warnings.warn(
-                    "the decisions so far do not say what their columns are called: from now on "
-                    f"they are, in this order, {_sides(columns)}",
-                    stacklevel=5,
-                )
-            return columns
-        if known.plain and columns.plain:  # the width says whether they fit
-            return known
-        raise ValueError(f"this bandit's rows are made of {_sides(known)}, got {_sides(columns)}")
+def are_names(names: Sequence[Any] | None) -> bool:
+    """Whether names say more than 0, 1, ..., which a frame has that was given no index."""
+    return names is not None and list(names) != list(range(len(names)))
 
-    def _in_order(self, table: np.ndarray, names: list[Any] | None) -> np.ndarray:
-        """Rows in the order of the agent's own actions, to which a name refers."""
-        if names is None:
-            return table
-        if self.names is None:
-            raise ValueError(
-                "this agent knows its actions by position: name them with Bandit(..., "
-                f"actions=[...]), or give rows without names; got {shown(names)}"
-            )
-        if self._positions.keys() != set(names):
-            raise ValueError(
-                f"the agent's actions are {shown(self.names)}, got {shown(names)}; "
-                "to offer only some of them give `available`"
-            )
-        at = {name: row for row, name in enumerate(names)}
-        return table[[at[name] for name in self.names]]
 
-    def _shared(self, context: Any, width: int | None) -> tuple[np.ndarray, Columns | None]:
-        """The context of a fixed set of actions, as a table of one row."""
-        if context is None:
-            if width:
-                raise ValueError(
-                    f"this agent decides by {width} features: give choose(context=...)"
-                )
-            return np.zeros((1, 0), precision()), None
-        if self.hasher is not None:
-            return numbers("context", self.hasher([None], one(context))), None
-        table, labels = self._around(context, alone=True)
-        return table, Columns(labels, 0)
-
-    def arm(self, number: int, chosen: int, action: Any) -> int:
-        """Which of the agent's actions decision `number` chose: by its name where it has one."""
-        if self.arms is None:
-            return chosen
-        if self.names is not None and action is not None:
-            if action not in self._positions:
-                raise ValueError(
-                    f"decision {number} chose {action!r}, which is none of the agent's "
-                    f"actions {shown(self.names)}"
-                )
-            return self._positions[action]
-        if chosen >= self.arms:
-            raise ValueError(f"decision {number} chose action {chosen}, but there are {self.arms}")
-        return chosen
+def one(given: Any) -> Any:
+    """A Series with an index, or a frame of one row, as a dictionary of what it says, or as a row
+    where it has no names."""
+    if is_frame(given):
+        if len(given) != 1:
+            raise ValueError(f"a context is one row, got a data frame of {len(given)}")
+        row = records(given)[0]
+    elif hasattr(given, "to_numpy") and hasattr(given, "index"):  # not that of polars
+        row = dict(given.items())
+        if len(row) < len(given):
+            raise ValueError("the index of the context must name everything in it once")
+    else:
+        return given
+    return row if are_names(list(row)) else list(row.values())
 
 
 def parted(given: Any) -> tuple[Any, list[Any] | None]:
     """(rows, names or None) of actions given as an array, a data frame (whose index, if it has
-    one, names them), a mapping from names, or a list."""
+    one, names them), a mapping from names, or a list (whose ids or names name them)."""
     if isinstance(given, np.ndarray):
-        return given, None  # the common case, and what follows takes time
+        return given, None
     rows, names = given, None
     if is_frame(given):
-        names = frame_names(given)
+        names = list(given.index) if hasattr(given, "index") else None
+        rows = records(given) if are_names(list(given.columns)) else given.to_numpy()
     elif isinstance(given, Mapping):
         names, rows = list(given), list(given.values())
     elif isinstance(given, set | frozenset):
         raise TypeError(f"actions must come in an order, as in a list or a mapping, got {given!r}")
-    return rows, None if names is None else names_of(names)
+    if isinstance(rows, list | tuple):
+        rows = [row if type(row) is dict else one(row) for row in rows]
+        if not are_names(names):
+            rows, names = _named(rows)
+    return rows, names_of(names) if names is not None and are_names(names) else None
 
 
-def read(
-    given: Any, context: Any, hasher: Hasher | None, missing: bool = False
-) -> tuple[np.ndarray, list[Any] | None]:
-    """(features (K, d), names or None) of actions in whatever form, with a hasher in a context."""
-    rows, names = parted(given)
-    if hasher is None:
-        return dense("features", rows, names, missing)[0], names
-    called = names if are_names(names) else None
-    if is_frame(rows):
-        rows = records(rows)
-    if isinstance(rows, str) or not isinstance(rows, Sequence):
+def _named(rows: list[Any]) -> tuple[list[Any], list[Any] | None]:
+    """Descriptions without the key that says what each is called, and what it says: text that
+    describes itself, or an id that all have and no two share."""
+    if rows and all(isinstance(row, str) for row in rows):
+        return rows, rows
+    if not all(isinstance(row, Mapping) for row in rows):
+        return rows, None
+    for key in KEYS:
+        names = [row.get(key) for row in rows]
+        fit = all(isinstance(name, str | int) and not isinstance(name, bool) for name in names)
+        if rows and fit and len(set(names)) == len(names):
+            return [{k: v for k, v in row.items() if k != key} for row in rows], names
+    return rows, None
+
+
+def descriptions(given: Any, rows: Any) -> list[str]:
+    """Rows of actions as JSON; `given` is what they came from."""
+    if isinstance(rows, str | np.ndarray) or not isinstance(rows, Sequence):
         raise TypeError(
             f"with a hasher, actions are a list or a mapping of descriptions, got {given!r}"
         )
-    if not rows:
-        return numbers("features", [], names), names
-    if names is None and all(isinstance(row, str) for row in rows):
-        names = names_of(rows)  # and describe themselves
-    rows, context = [row if type(row) is dict else one(row) for row in rows], one(context)
-    own = isinstance(hasher, Hasher) and hasher.names  # others know nothing of names
-    hashed = hasher(rows, context, called) if own else hasher(rows, context)
-    return numbers("features", hashed, names), names
-
-
-def _sides(columns: Columns) -> str:
-    """Columns for a message."""
-    words = []
-    for what, side in zip(("the context", "the action"), columns, strict=True):
-        if side:
-            said = shown(side) if isinstance(side, tuple) else f"{side} numbers"
-            words.append(f"{said} of {what}")
-    return " and ".join(words) or "nothing"
+    return [as_text(row, "action") for row in rows]
 
 
 def names_of(given: Any) -> list[Any]:
@@ -384,3 +222,11 @@ def _by_name(table: Mapping[Any, Any], names: Sequence[Any]) -> np.ndarray:
     if not all(isinstance(value, bool | np.bool_) for value in values):
         raise TypeError(f"available must be true or false for every action, got {shown(values)}")
     return checks.available(np.array(values, bool), len(names))
+
+
+def unmasked(what: str, given: Any) -> Any:
+    """What is given, unless some of it is masked: only its owner knows what to put there."""
+    rows = (given, *given) if isinstance(given, list | tuple) else (given,)
+    if any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows):
+        raise ValueError(f"{what} must not be masked: fill it first, as in values.filled(0.0)")
+    return given

@@ -1,6 +1,7 @@
 """The usual size of every feature and of outcomes, so that units do not matter."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -8,13 +9,46 @@ import numpy as np
 from jax import Array
 
 from ..config import as_array
-from .hashing import LARGEST
+from .descriptions import LARGEST
 
 LAST = 1024  # outcomes after which the scale stays as it is
 LARGEST_RATIO = LARGEST / 10  # times its usual size is all that a value can count
 FAR = 5.0  # standard deviations from its mean are all that a centred value can count
 FEWEST = 8  # outcomes by which to tell what is usual
 RARE = 256  # of so many outcomes one may be a stray, and there must be so many to disown it
+
+
+Fields = Mapping[str, tuple[float, float]]
+"""Mean and size of the numbers that descriptions give, by name; as of a centred `Scale`."""
+
+
+def in_units(fields: Fields, name: str, value: float) -> float:
+    """A number as a centred `Scale` would have it: one that has not varied yet counts as zero."""
+    mean, size = fields.get(name, (0.0, 0.0))
+    return max(-FAR, min(FAR, (value - mean) / size)) if size else 0.0
+
+
+def fields_of(said: Sequence[Mapping[str, float]]) -> Fields:
+    """Mean and size of every number in some descriptions."""
+    names = sorted({name for each in said for name in each})
+    if not names:
+        return {}
+    rows = np.array([[each.get(name, np.nan) for name in names] for each in said])
+    scale = Scale.of(rows, centred=True)
+    pairs = zip(np.asarray(scale.mean), np.asarray(scale.size), strict=True)
+    return {
+        name: (float(mean), float(size)) for name, (mean, size) in zip(names, pairs, strict=True)
+    }
+
+
+def with_fields(fields: Fields, said: Mapping[str, float]) -> Fields:
+    """Before a description is learned from: a number that never varied gets its size."""
+    new = {}
+    for name, value in said.items():
+        mean, size = fields.get(name, (0.0, 0.0))
+        if not size and abs(value - mean) > 1e-6 * abs(mean):
+            new[name] = mean, value - mean
+    return {**fields, **new} if new else fields
 
 
 def frozen(outcomes: int) -> int:

@@ -106,8 +106,6 @@ def _copy(fill: Callable[[sqlite3.Connection], Any], target: Path) -> None:
         fill(db)
         db.execute("PRAGMA journal_mode = DELETE")  # one file, complete by itself
         db.execute("PRAGMA synchronous = FULL")
-        if schema.read_format(db) != schema.FORMAT:
-            schema.upgrade(db, "")
         db.execute(schema.SET, seal("about", ("file", "")))  # no original: a copy
         schema.record_counts(db)
     finally:

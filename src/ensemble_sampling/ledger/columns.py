@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from ..inputs.descriptions import from_text
 from .rows import DecisionRow
 
-COLUMNS = {  # and what they are in Parquet: one value, or lists of values, or lists of those
+COLUMNS = {  # and what they are in Parquet: one value, or lists of values
     "id": "text",
     "time": "float",
     "index": "int",
     "action": "text",
     "probability": "float",
     "probabilities": "[number]",
-    "features": "[number]",
+    "features": "action",
     "outcome": "outcome",
     "reward": "float",
     "learned": "float",
@@ -22,20 +23,21 @@ COLUMNS = {  # and what they are in Parquet: one value, or lists of values, or l
     "first": "outcome",
     "revised": "float",
     "foreign": "bool",
-    "context": "[number]",
+    "subject": "text",
+    "context": "context",
     "actions": "[text]",
     "available": "[bool]",
-    "offer": "[[number]]",
+    "offer": "[action]",
 }
 
 
 def entry(row: DecisionRow, id_of: Callable[[int], str]) -> tuple[Any, ...]:
     """One decision in the order of COLUMNS, numbers that belong together as arrays."""
-    offer, offered = row.offer, (None, None, None, None)
+    offer, context, offered = row.offer, from_text(row.context), (None, None, None)
     if offer is not None:
-        around = row.features[: offer.context] if offer.context else None
+        context = context if offer.context is None else said(offer.context)
         names = None if offer.names is None else list(offer.names)
-        offered = (around, names, offer.available, offer.rows)
+        offered = (names, offer.available, said(offer.actions))
     return (
         id_of(row.number),
         row.time,
@@ -43,7 +45,7 @@ def entry(row: DecisionRow, id_of: Callable[[int], str]) -> tuple[Any, ...]:
         row.action,
         row.probability,
         None if row.foreign else row.probabilities,
-        row.features,
+        row.features if row.description is None else from_text(row.description),
         row.outcome,
         row.reward,
         row.learned,
@@ -51,8 +53,17 @@ def entry(row: DecisionRow, id_of: Callable[[int], str]) -> tuple[Any, ...]:
         row.first,
         row.revised,
         row.foreign,
+        row.subject,
+        context,
         *offered,
     )
+
+
+def said(given: Any) -> Any:
+    """A row or table of numbers, or a description or several, as it was given."""
+    if isinstance(given, str):
+        return from_text(given)
+    return given if given is None or isinstance(given, np.ndarray) else list(map(from_text, given))
 
 
 def columns(entries: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .columns import columns, entry
-from .offers import OFFERS, Writer
+from .offers import BATCH, KNOWN, Writer
 from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
 from .rows import (
@@ -161,12 +161,6 @@ class Ledger:
         return self._transactions.keeps
 
     @property
-    def width(self) -> int | None:
-        """The number of features of a decision; None before the first."""
-        first = self.decision(0)
-        return None if first is None else len(first.features)
-
-    @property
     def id(self) -> str:
         """What decisions go by from now on."""
         return self._transactions.names[-1].id
@@ -248,13 +242,18 @@ class Ledger:
             held, now = self._counts.held or self._transactions.counts(), time.time()
             if rows[0].number != held["decisions"]:
                 raise ValueError(f"decision {held['decisions']} is next, got {rows[0].number}")
-            if self._offers.count != held["offers"]:
-                self._follow_offers()
+            offers = self._offers
+            if (offers.items, offers.offers) != (held["items"], held["offers"]):
+                self._follow_offers(held)
             self._counts.held = None  # unknown until all is done: offers are remembered at once
-            made = [self._offers.row(row.number, row.offer) for row in rows if not row.foreign]
+            kept = [offers.change(row, self.keeps == "all") for row in rows]
             new: Rows = {
-                "decisions": [decision_row(row, self.dtype) for row in rows],
-                "offers": [row for row in made if row is not None],
+                "items": [one.items for one in kept if one.items is not None],
+                "decisions": [
+                    decision_row(row, one.item, one.available, self.dtype)
+                    for row, one in zip(rows, kept, strict=True)
+                ],
+                "offers": [one.offer for one in kept if one.offer is not None],
                 "opinions": [(n, *said) for n, said in enumerate(opinions, held["opinions"])],
                 "outcomes": [
                     outcome_row(n, now, row) for n, row in enumerate(outcomes, held["outcomes"] + 1)
@@ -271,12 +270,14 @@ class Ledger:
             while len(recent) > RECENT:
                 del recent[next(iter(recent))]
 
-    def _follow_offers(self) -> None:
+    def _follow_offers(self, held: dict[str, int]) -> None:
         """Let what makes rows of offers see the last that are there, by whomever."""
-        last = "SELECT * FROM offers WHERE decision > ? ORDER BY decision DESC LIMIT ?"
+        first = max(self._offers.items, held["items"] - KNOWN // 16) - 1
         with self._transactions.reading() as db:
-            rows = db.execute(last, (self._offers.last, OFFERS // 16)).fetchall()[::-1]
-            self._offers.see([unseal("offers", row) for row in rows], self.width)
+            found = db.execute("SELECT * FROM items WHERE number > ? ORDER BY number", (first,))
+            items = [unseal("items", row) for row in found.fetchall()]
+            found = db.execute("SELECT * FROM offers ORDER BY decision DESC LIMIT 1")
+            self._offers.see(items, [unseal("offers", row) for row in found.fetchall()])
 
     def add_outcomes(self, rows: list[OutcomeRow], revised: Sequence[RevisionRow] = ()) -> None:
         """Record outcomes in the order they are learned, and those that take another's place."""
@@ -419,6 +420,18 @@ class Ledger:
         with self._history() as history:
             return history.first_revised(after)
 
+    def first_said(self, side: str, name: str) -> int | None:
+        """The first decision in which something was said by this name of "the context", or of
+        "the action" that was chosen."""
+        start, table = f"%{json.dumps(name, ensure_ascii=False)}:%", "decisions AS d"
+        text = "d.context"
+        if side == "the action":
+            table += f" JOIN items AS i ON i.number = d.item / {BATCH}"
+            text = "i.said"
+        query = f"SELECT min(d.number) FROM {table} WHERE {text} LIKE ?"
+        with self._transactions.reading() as db:
+            return db.execute(query, (start,)).fetchone()[0]
+
     def latest(self, count: int) -> Iterator[DecisionRow]:
         """The last `count` decisions."""
         with self._history() as history:
@@ -442,6 +455,11 @@ class Ledger:
         """All rows a query gives."""
         with self._transactions.reading() as db:
             return db.execute(query).fetchall()
+
+    def stream(self, query: str) -> Iterator[Sequence[Any]]:
+        """The rows a query gives, one after another."""
+        with self._transactions.reading() as db:
+            yield from db.execute(query)
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""

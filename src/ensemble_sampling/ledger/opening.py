@@ -1,4 +1,4 @@
-"""Tables found or made in a database: created, upgraded, or known to be a copy."""
+"""Tables found or made in a database: created, checked, or known to be a copy."""
 
 import json
 import time
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..inputs.hashing import precision
+from ..inputs.features import precision
 from . import schema
 from .rows import seal
-from .sqlite import Sqlite, transaction
+from .sqlite import transaction
 
+UPGRADE = "`ensemble-sampling upgrade` brings it up to date"
 REVISIONS = "revisions before"  # the setting that says how many there were before an id
 
 
@@ -25,29 +26,16 @@ def open_tables(db: Any, write: bool) -> np.dtype:
     if empty:
         with transaction(db):
             schema.create(db, schema.new_id(), str(precision()), file)
-    elif 0 < found < schema.FORMAT:
-        _upgrade(db, write, found, file)
     elif found != schema.FORMAT:
         raise ValueError(
-            f"it has format {found}, and this version reads up to {schema.FORMAT}: "
-            "update ensemble-sampling"
+            f"it has format {found}, and this version reads format {schema.FORMAT}: "
+            + ("update ensemble-sampling" if found > schema.FORMAT else UPGRADE)
         )
     about = schema.read_about(db)
     if write and file and not db.same(about["file"], file):
         _rename(db, file)
     db.opened()
     return np.dtype(about["precision"])
-
-
-def _upgrade(db: Any, write: bool, found: int, file: str) -> None:
-    """Whoever only reads upgrades a copy in memory, or takes for empty what is not there."""
-    if not write and found > 1:
-        schema.extend(db, found, "TEMP TABLE")
-        return
-    if not write and isinstance(db, Sqlite):
-        db.into_memory()
-    with transaction(db):
-        schema.upgrade(db, file)
 
 
 def _rename(db: Any, file: str) -> None:

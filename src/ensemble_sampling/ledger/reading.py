@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ OUTCOMES = "outcomes AS o LEFT JOIN decisions AS d ON d.number = o.decision"
 LAST = "(SELECT max(nth) FROM revisions WHERE decision = {0})"
 REVISED = " LEFT JOIN revisions AS r ON r.decision = {0} AND r.nth = " + LAST
 SPLIT = len(schema.COLUMNS["decisions"]) + 1
+ITEM = [column.split()[0] for column in schema.COLUMNS["decisions"]].index("item")
 WAITING = (
     "SELECT d.number, d.time FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number "
     "WHERE o.sequence IS NULL ORDER BY 1"
@@ -30,6 +31,7 @@ class History:
 
     def __init__(self, db: Any, dtype: np.dtype, held: dict[str, int]):
         self._db, self._dtype, self._held = db, dtype, held
+        self._reader = Reader(db, dtype)
 
     def decision(self, number: int) -> DecisionRow | None:
         return self.decisions([number]).get(number)
@@ -76,18 +78,15 @@ class History:
     def _with_offers(
         self, rows: Iterator[DecisionRow], first: int, last: int
     ) -> Iterator[DecisionRow]:
-        if (start := next(rows, None)) is None:
-            return
-        reader = Reader(self._db, len(start.features), self._dtype)
-        spans = reader.between(first, last, self._held["offers"])
+        spans = self._reader.between(first, last, self._held["offers"])
         span = next(spans, None)
-        for row in chain([start], rows):
+        for row in rows:
             while span is not None and row.number >= span[1]:
                 span = next(spans, None)
             if span is None or row.number < span[0] or row.foreign:
                 yield row
             else:
-                yield row._replace(offer=reader.offered(span[2], row.features))
+                yield row._replace(offer=self._reader.offer(span[2], row))
         for _ in spans:  # to its end, where what is missing is missed
             pass
 
@@ -133,14 +132,18 @@ class History:
         return f"SELECT d.*, o.*, NULL FROM {tables} WHERE {condition}"
 
     def _read(self, tables: str, rows: Iterable[Any]) -> Iterator[tuple[int, DecisionRow]]:
-        for row in rows:
-            decision, outcome, revision = row[:SPLIT], row[SPLIT:THIRD], row[THIRD:]
-            if decision[0] is None:
-                raise Damaged(f"row {outcome[1]} of the table decisions is missing")
-            known = None if outcome[0] is None else unseal("outcomes", outcome)
-            now = None if revision[0] is None else unseal("revisions", revision)
-            number = decision[0] if tables == DECISIONS else outcome[0]
-            yield number, from_rows(unseal("decisions", decision), known, now, self._dtype)
+        found = iter(rows)
+        while page := list(islice(found, PAGE)):
+            said = self._reader.descriptions(row[ITEM] for row in page)
+            for row in page:
+                decision, outcome, revision = row[:SPLIT], row[SPLIT:THIRD], row[THIRD:]
+                if decision[0] is None:
+                    raise Damaged(f"row {outcome[1]} of the table decisions is missing")
+                known = None if outcome[0] is None else unseal("outcomes", outcome)
+                now = None if revision[0] is None else unseal("revisions", revision)
+                number = decision[0] if tables == DECISIONS else outcome[0]
+                decided = unseal("decisions", decision)
+                yield number, from_rows(decided, said[row[ITEM]], known, now, self._dtype)
 
 
 def _marked(rows: Iterator[DecisionRow], foreign: list[range]) -> Iterator[DecisionRow]:

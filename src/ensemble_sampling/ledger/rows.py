@@ -9,31 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..files import Damaged
+from ..inputs.offer import Offer
 
 PAGE = 256  # rows that are read at a time
 
 
-class StoredOffer(NamedTuple):
-    """What was on offer in one decision.
-
-    table: features (K, d), or one row (1, d) that all K actions share.
-    context: how many numbers at the start of a row say something of the decision, not the action.
-    available: which of the K could be chosen.
-    """
-
-    names: Sequence[Any] | None
-    table: np.ndarray
-    context: int
-    available: np.ndarray
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The features of every action (K, d)."""
-        return np.broadcast_to(self.table, (len(self.available), self.table.shape[1]))
-
-
 class DecisionRow(NamedTuple):
-    """A decision as the ledger holds it, with its outcome if that has come."""
+    """A decision as the ledger holds it, with its outcome if that has come.
+
+    context, description: what was said of the context and of the chosen action, as JSON.
+    features: numbers that were given of either, those of the context first.
+    available: a bit for every action on offer; None: all could be chosen.
+    first: the outcome before it was revised.
+    foreign: whether it was made elsewhere: only the chosen action's probability is known, if any.
+    """
 
     number: int
     time: float
@@ -41,14 +30,18 @@ class DecisionRow(NamedTuple):
     action: Any
     features: np.ndarray
     probabilities: np.ndarray
+    context: str | None = None
+    description: str | None = None
+    subject: str | None = None
+    available: bytes | None = None
     outcome: Any = None
     reward: float | None = None
     learned: float | None = None
     expired: bool = False
-    first: Any = None  # the outcome before it was revised
+    first: Any = None
     revised: float | None = None
-    foreign: bool = False  # made elsewhere: only the chosen action's probability is known, if any
-    offer: StoredOffer | None = None
+    foreign: bool = False
+    offer: Offer | None = None
 
     @property
     def probability(self) -> float | None:
@@ -109,12 +102,39 @@ class Name(NamedTuple):
     time: float
 
 
-def decision_row(row: DecisionRow, dtype: np.dtype) -> tuple[Any, ...]:
+def decided(
+    number: int,
+    time: float,
+    offer: Offer,
+    index: int,
+    probabilities: np.ndarray,
+    subject: str | None = None,
+) -> DecisionRow:
+    """The row of a decision for one of the actions on offer."""
+    context, actions, name = offer.context, offer.actions, None
+    if offer.names is not None:
+        name = offer.names[index]
+    numbers, description = [], None
+    if isinstance(context, np.ndarray):
+        numbers, context = [context], None
+    if isinstance(actions, np.ndarray):
+        numbers.append(actions[index])
+    elif actions is not None:
+        description = actions[index]
+    features = np.concatenate(numbers or [np.zeros(0)]).astype(probabilities.dtype)
+    about = (features, probabilities, context, description, subject)
+    return DecisionRow(number, time, index, name, *about, offer=offer)
+
+
+def decision_row(
+    row: DecisionRow, item: int | None, available: bytes | None, dtype: np.dtype
+) -> tuple[Any, ...]:
     name = None if row.action is None else json.dumps(row.action)
-    numbers = [
+    features, shares = (
         part.astype(dtype, copy=False).tobytes() for part in (row.features, row.probabilities)
-    ]
-    return (row.number, float(row.time), row.chosen, name, *numbers)
+    )
+    about = (row.subject, row.context, item, features, shares, available)
+    return (row.number, float(row.time), row.chosen, name, *about)
 
 
 def event_row(number: int, row: Event) -> tuple[Any, ...]:
@@ -139,30 +159,27 @@ def _number(reward: float | None) -> float | None:
 
 def from_rows(
     decision: Sequence[Any],
+    description: str | None,
     outcome: Sequence[Any] | None,
     revision: Sequence[Any] | None,
     dtype: np.dtype,
 ) -> DecisionRow:
-    number, at, chosen, action, features, shares = decision
-    row = DecisionRow(
-        number,
-        at,
-        chosen,
-        None if action is None else json.loads(action),
-        np.frombuffer(features, dtype),
-        np.frombuffer(shares, dtype),
-    )
+    number, at, chosen, action, subject, context, _, features, shares, available = decision
+    numbers = np.frombuffer(features, dtype), np.frombuffer(shares, dtype)
+    name = None if action is None else json.loads(action)
+    about = (context, description, subject, available)
+    row = DecisionRow(number, at, chosen, name, *numbers, *about)
     if outcome is None:
         return row
     _, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return DecisionRow(*row[:6], first, reward, learned, bool(expired), first)
+        return DecisionRow(*row[:10], first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
-    return DecisionRow(*row[:6], now, reward, learned, bool(expired) and begun, first, at)
+    return DecisionRow(*row[:10], now, reward, learned, bool(expired) and begun, first, at)
 
 
 def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..files import Damaged
 from .rows import seal, unseal
 
-FORMAT = 4
+FORMAT = 5
 COLUMNS = {
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
@@ -34,8 +34,12 @@ COLUMNS = {
         "time REAL NOT NULL",  # seconds since 1970
         "chosen INTEGER NOT NULL",  # row of the offer
         "action TEXT",  # its name as JSON, if it has one
-        "features BLOB NOT NULL",  # of the chosen action, as given
+        "subject TEXT",  # whom it is about, if that was said
+        "context TEXT",  # its description as JSON, if it has one
+        "item INTEGER",  # what was said of the chosen action, see items
+        "features BLOB NOT NULL",  # numbers given of the context and the chosen action
         "probabilities BLOB NOT NULL",  # of every action on offer
+        "available BLOB",  # a bit for every action on offer; NULL: all could be chosen
     ],
     "outcomes": [
         "sequence INTEGER PRIMARY KEY",  # 1, 2, 3, ...: the order of learning
@@ -45,16 +49,20 @@ COLUMNS = {
         "reward REAL",  # what it was worth; NULL where only the agent knows
         "expired INTEGER NOT NULL",  # 1: it never came, and was assumed
     ],
+    "items": [  # actions on offer that were not on offer before
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...; its n-th is item 2^20 * number + n
+        "count INTEGER NOT NULL",
+        "width INTEGER",  # of rows of numbers; NULL: they are described
+        "rows BLOB",  # of numbers
+        "said TEXT",  # lines: the name as JSON, if any, a tab, and the description as JSON
+    ],
     "offers": [  # what was on offer, from one decision on until the next row says otherwise
         "decision INTEGER PRIMARY KEY",
         "number INTEGER NOT NULL",  # 0, 1, 2, ...
-        "same INTEGER",  # the decision whose offer it repeats, but for what was available
-        "context INTEGER",  # how many numbers at the start of a row are those of the chosen one
+        "context INTEGER",  # how many of a decision's features are the context's
         "count INTEGER",  # of actions; NULL: what was on offer is not recorded
-        "names TEXT",  # of all of them as JSON, if they have any
-        "places BLOB",  # decision and row where each row is; NULL: all are here
-        "rows BLOB",  # without the context; those that are in no earlier offer
-        "available BLOB",  # a bit for every action; NULL: all are
+        "names TEXT",  # of all of them as JSON, unless the items say them
+        "items BLOB",  # of all of them, see `offers`; NULL: nothing was said of them
     ],
     "imports": [  # decisions that were made elsewhere
         "number INTEGER PRIMARY KEY",
@@ -108,10 +116,6 @@ SCHEMA = {
 }
 LEASES = ["name TEXT PRIMARY KEY", "holder TEXT NOT NULL", "until REAL NOT NULL"]
 SCHEMA["leases"] = f"CREATE TABLE leases ({', '.join(LEASES)})"  # who does what, until when
-SINCE = {
-    3: ("offers", "imports", "revisions", "shadows", "opinions"),
-    4: ("events", "activations", "leases"),
-}
 INSERT = {
     table: f"INSERT INTO {table} VALUES ({', '.join('?' * (len(columns) + 1))})"
     for table, columns in COLUMNS.items()
@@ -203,35 +207,3 @@ def read_format(db: Any) -> int:
         if getattr(error, "sqlite_errorname", "SQLITE_ERROR") != "SQLITE_ERROR":
             raise  # the disk; not a table that is missing
         raise ValueError(f"it holds no ledger of decisions: {error}") from error
-
-
-def upgrade(db: Any, file: str) -> None:
-    """Bring a ledger of an older format to this one, within a transaction."""
-    found = read_format(db)
-    if found == 1:
-        _from_1(db, file)
-        record_counts(db)
-    else:  # the counts of its last closing still say whether anything is missing
-        extend(db, found)
-        db.execute(SET, seal("about", ("format", str(FORMAT))))
-
-
-def extend(db: Any, found: int, kind: str = "TABLE") -> None:
-    """The tables that a format did not have, which are empty: by `TEMP TABLE` for a reader."""
-    for table in (table for since, new in SINCE.items() if since > found for table in new):
-        db.execute(SCHEMA[table].replace("CREATE TABLE", f"CREATE {kind}", 1))
-
-
-def _from_1(db: Any, file: str) -> None:
-    """Rewrite a ledger of format 1, which had no checksums."""
-    tables = ("outcomes", "decisions", "agents", "about")
-    for table in tables:
-        db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-    about = dict(db.execute("SELECT name, value FROM old_about"))
-    create(db, about["id"], about["precision"], file)
-    agents = db.execute("SELECT rowid - 1, first, time, description FROM old_agents ORDER BY rowid")
-    for table in ("agents", "decisions", "outcomes"):
-        rows = agents if table == "agents" else db.execute(f"SELECT * FROM old_{table}")
-        db.executemany(INSERT[table], (seal(table, row) for row in rows))
-    for table in tables:
-        db.execute(f"DROP TABLE old_{table}")

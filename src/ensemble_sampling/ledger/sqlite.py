@@ -245,13 +245,6 @@ class Sqlite:
     def same(self, recorded: str, found: str) -> bool:
         return same_file(recorded, found)
 
-    def into_memory(self) -> None:
-        """Go on with a copy, which may be changed."""
-        copy = sqlite3.connect(":memory:", **OPTIONS)
-        self.connection.backup(copy)
-        self.connection.close()
-        self.connection = copy
-
     def execute(self, query: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         return self.connection.execute(query, values)
 
