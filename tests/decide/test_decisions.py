@@ -464,8 +464,10 @@ def test_a_warning_points_at_the_callers_line():
 
 
 def test_notices_come_when_batches_pass_the_mark():
-    assert notices.due(100, 200)
-    assert notices.due(127, 128)
-    assert notices.due(255, 256)
-    assert not notices.due(128, 255)
-    assert not notices.due(1, 127)
+    bandit = es.Bandit(es.Uniform())
+    made = bandit.choose_many([np.ones((2, 2))] * 300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bandit.learn_many([(decision.id, 1.0) for decision in made[:100]])
+    with pytest.warns(UserWarning, match="no feature has varied"):
+        bandit.learn_many([(decision.id, 1.0) for decision in made[100:]])

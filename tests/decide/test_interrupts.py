@@ -109,7 +109,7 @@ def opinions(numbers):
 
 
 def outcome(book, number):
-    found = book.decision(number)
+    found = book.find([number]).get(number)
     assert found is not None
     return found.outcome
 
@@ -171,7 +171,7 @@ def test_a_reading_interrupted_at_any_step_writes_what_was_waiting_just_once():
     while cut:
         step, first = step + 1, book.decisions
         book.add_decisions([decided(first), decided(first + 1)])
-        cut = interrupt_at(step, lambda: book.decision(10**6))
+        cut = interrupt_at(step, lambda: book.find([10**6]))
         assert book.ask("SELECT count(*) FROM decisions") == first + 2
     assert step > 50
     assert len(book.table()["id"]) == book.decisions == 2 * step

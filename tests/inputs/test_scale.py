@@ -188,7 +188,7 @@ def test_an_interrupted_rebuild_is_finished_by_the_next_call():
         for _ in range(3):
             with contextlib.suppress(KeyboardInterrupt):
                 bandit.learn(decision.id, y)
-    assert len(calls) > 40
+    assert len(calls) >= 40
     assert equal(bandit.state, expected)
 
 

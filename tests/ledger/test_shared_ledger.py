@@ -117,7 +117,7 @@ def test_everything_in_a_turn_is_there_or_nothing(place):
                 everything_but(one, error)
             for ledger in (one, other):
                 assert ledger.decisions == 2
-                assert ledger.decision(2) is None
+                assert ledger.find([2]) == {}
                 assert outcome(ledger, 0) is None
                 assert ledger.description is ledger.setting("mode") is None
                 assert list(ledger.shadows()) == ledger.events("e") == []

@@ -18,13 +18,11 @@ from .. import checks
 from ..config import differences
 from ..core import Agent, Posterior
 from ..inputs import foreign
-from ..inputs.features import precision
 from ..inputs.hashing import Hasher
 from ..inputs.offer import Offer, is_frame, records
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
 from ..ledger.rows import decided
 from ..ledger.sqlite import Place, as_place, exists, public
-from ..ledger.transactions import Process
 from . import notices
 from .decisions import Decision, Prediction
 from .outcomes import Outcomes
@@ -36,6 +34,8 @@ from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+JAX: Any = jax.config
 
 
 class Bandit:
@@ -139,21 +139,17 @@ class Bandit:
         self._ledger = Ledger(place)
         try:
             self._replica = resume(replica, self._ledger, migrate)
+            self._double = self._replica.dtype == np.float64
             self._ledger.keep(checked or self._ledger.keeps)
         except BaseException:
             self._ledger.close()
             raise
 
-    def _turn(self) -> Any:
-        """The mutex, to be followed by `_ready`; in a fork another may hold it for ever."""
-        if Process.id != self._pid:
-            self._ledger.check()  # says what to do
-        return self._mutex
-
     def _ready(self, writes: bool = False) -> None:
-        """Refuse to go on where what follows could not be right."""
+        """Refuse to go on where what follows could not be right; before the mutex is taken, which
+        in a fork another may hold for ever."""
         self._ledger.check(writes)
-        if precision() is not self._replica.dtype:
+        if JAX.jax_enable_x64 is not self._double:
             raise ValueError(
                 f"jax_enable_x64 was changed while this bandit was open in {self._replica.dtype}: "
                 "change it back, or close the bandit and migrate it"
@@ -190,8 +186,8 @@ class Bandit:
 
         Takes what `choose` takes.
         """
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             offer = self._replica.inputs.read(actions, context, available)
             replica = self._replica.covering([offer])
             state = replica.sync(self._ledger)
@@ -239,13 +235,14 @@ class Bandit:
         top: int | None = None,
     ) -> list[Decision]:
         """All is read before anything is decided, and decided before it is recorded."""
-        with self._turn():
-            self._ready(writes=True)
-            read = self._replica.inputs.read
-            offers = [read(*one) for one in given]
-            replica = self._replica.covering(offers)
-            if replica is self._replica:
+        self._ready(writes=True)
+        with self._mutex:
+            replica = self._replica
+            inputs = replica.inputs
+            offers = [inputs.read(*one) for one in given]
+            if all(map(inputs.covers, offers)):
                 return self._record_choices(replica, offers, subjects, top)
+            replica = replica.covering(offers)
             with self._ledger.turn():  # what the first offers settle holds only if they are kept
                 self._ledger.describe(replica.setup.description)
                 decisions = self._record_choices(replica, offers, subjects, top)
@@ -282,11 +279,11 @@ class Bandit:
 
     def learn(self, id: str, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
-        with self._turn():
-            self._ready(writes=True)
-            self._replica.sync(self._ledger)
-            outcomes = Outcomes(self._replica, self._ledger)
-            outcomes.learn(id, self._decision(id), outcome)
+        self._ready(writes=True)
+        with self._mutex:
+            ledger = self._ledger
+            outcomes = Outcomes(self._replica, ledger)
+            outcomes.learn(id, ledger.decision(ledger.number(id)), outcome)
             return self._record(outcomes) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
@@ -295,8 +292,8 @@ class Bandit:
         The same state as by `learn` one after another, written to disk together.
         """
         pairs = [checks.pair(each) for each in _listed("outcomes", outcomes)]
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             self._replica.sync(self._ledger)
             several = Outcomes(self._replica, self._ledger)
             known = [(id, self._decision(id), outcome) for id, outcome in pairs]
@@ -308,8 +305,8 @@ class Bandit:
         """Assume `outcome` for decisions older than so many seconds whose own never came."""
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         checks.scalar("older_than", seconds, low=0.0)
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             self._replica.sync(self._ledger)
             if self._replica.agent is None:  # nothing was decided
                 return 0
@@ -327,8 +324,8 @@ class Bandit:
         decision had this outcome from the start. So many corrections in a row cost one replay,
         from a state before the first of them that is still at hand, or else from the beginning.
         """
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             outcomes = Outcomes(self._replica, self._ledger)
             new = outcomes.correct(id, self._decision(id), outcome)
             outcomes.record()
@@ -343,37 +340,34 @@ class Bandit:
         """
         if ref is not None:
             checks.text("ref", ref)
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             outcomes = Outcomes(self._replica, self._ledger)
             new = outcomes.add(id, self._decision(id), amount, ref)
             self._record(outcomes)
             return new
 
     def _decision(self, id: str) -> DecisionRow:
-        decided = self._ledger.decision(self._ledger.number(id))
-        assert decided is not None  # it has a number
-        return decided
+        return self._ledger.decision(self._ledger.number(id))
 
     def _record(self, outcomes: Outcomes, expired: bool = False) -> int:
         """Record outcomes and learn those that are the first of their decision; how many."""
-        before, learned = self._ledger.outcomes, outcomes.record(expired)
+        learned = outcomes.record(expired)
         if not learned:
             self._ledger.check()
             return 0
-        self._learn(learned, before)
+        self._learn(learned)
         return len(learned)
 
-    def _learn(self, learned: list[tuple[DecisionRow, Any]], before: int) -> None:
-        """Learn what was just recorded; there were `before` outcomes. After so many of them: save,
-        and say what was noticed."""
-        self._replica.learn(self._ledger, learned)
+    def _learn(self, learned: list[tuple[DecisionRow, Any]]) -> None:
+        """Learn what was just recorded; now and then save, and say what was noticed."""
+        now, every = self._replica.learn(self._ledger, learned), self._snapshot_every
+        before = now - len(learned)
         if self._shadows.awake:
             self._shadows.learn(self._ledger, learned)
-        every, now = self._snapshot_every, before + len(learned)
         if every and now // every > before // every:
             self._save_or_warn()
-        if notices.due(before, now):
+        if now.bit_length() > before.bit_length() and now >= notices.FIRST:
             noticed = self._replica.notices(self._ledger)
             for text in [text for kind, text in noticed.items() if kind not in self._said]:
                 warnings.warn(text, stacklevel=4)
@@ -397,20 +391,20 @@ class Bandit:
         came of it, and `propensity` how likely the choice was. They are recorded in the ledger as
         made elsewhere, and the state is the same as had their outcomes been learned one by one.
         """
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             given = foreign.read(frame, features, context, action, outcome, propensity)
             arms = foreign.arms(given, self._replica.inputs)
             offers = foreign.offers(given, self._replica.inputs)
             replica = self._replica.covering(offers)
             outcomes = [replica.outcome(y, self._ledger) for y in given.outcomes]
-            before, grown = self._ledger.outcomes, replica is not self._replica
+            grown = replica is not self._replica
             with self._ledger.turn() if grown else nullcontext():
                 if grown:
                     self._ledger.describe(replica.setup.description)
                 rows = self._record_foreign(replica, offers, arms, given, outcomes)
             self._replica = replica
-            self._learn(list(zip(rows, outcomes, strict=True)), before)
+            self._learn(list(zip(rows, outcomes, strict=True)))
             return len(rows)
 
     def _record_foreign(
@@ -439,8 +433,8 @@ class Bandit:
     @property
     def state(self) -> State:
         """A copy of what has been learned."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             return copy.deepcopy(jax.tree.map(_copied, self._replica.state(self._ledger)))
 
     @overload
@@ -457,32 +451,32 @@ class Bandit:
         """
         if chunk is not None:
             return self._chunks(checks.count("chunk", chunk))
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             return self._ledger.table()
 
     def _chunks(self, size: int) -> Iterator[dict[str, list[Any]]]:
         """The decisions that there are when it begins; others may be made meanwhile."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             end = self._ledger.decisions
         for first in range(0, end, size):
-            with self._turn():
-                self._ready()
+            self._ready()
+            with self._mutex:
                 part = self._ledger.table(range(first, min(first + size, end)))
             yield part
 
     def summary(self) -> Summary:
         """How it is doing, for people: `print(bandit.summary())`."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             return draw(self._ledger)
 
     def shadow(self, name: str, agent: Agent | Posterior | None = None) -> None:
@@ -494,8 +488,8 @@ class Bandit:
         it is called again with the same name and agent.
         """
         checks.text("a shadow's name", name)
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             self._replica.sync(self._ledger)
             self._shadows.admit(self._ledger, name, candidate(agent, self._replica))
 
@@ -503,22 +497,22 @@ class Bandit:
         """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
         likely it was to choose what was really chosen (`probability`), and how likely the agent in
         charge was (`propensity`)."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             return opinions(self._ledger, name)
 
     def dismiss(self, name: str) -> None:
         """Let a shadow go; what it said stays in the ledger."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             dismiss(self._ledger, name)
             self._shadows.drop(self._ledger, name)
 
     def promote(self, name: str) -> None:
         """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
         be opened with its agent."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             replica, former = self._shadows.take(self._ledger, name), self._replica
             replica.sync(self._ledger)
             former.forget(self._ledger)
@@ -535,14 +529,14 @@ class Bandit:
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             self._ledger.backup(as_place(path))
 
     def save(self) -> None:
         """Write a snapshot of the state, so that the next opening need not replay so much."""
-        with self._turn():
-            self._ready()
+        self._ready()
+        with self._mutex:
             self._replica.save(self._ledger)
             self._shadows.save(self._ledger)
 
@@ -558,7 +552,7 @@ class Bandit:
             return self._ledger.close()
         with self._mutex:
             try:
-                if not self._ledger.closed and precision() == self._replica.dtype:
+                if not self._ledger.closed and JAX.jax_enable_x64 is self._double:
                     self._save_or_warn()
                 self._ledger.close()
             except BaseException:  # also an interrupt just before it is closed
@@ -575,8 +569,8 @@ class Bandit:
 @contextmanager
 def parts(bandit: Bandit) -> Iterator[tuple[Replica, Ledger]]:
     """Its replica and its ledger, while no other thread changes them: for what reads a bandit."""
-    with bandit._turn():
-        bandit._ready()
+    bandit._ready()
+    with bandit._mutex:
         yield bandit._replica, bandit._ledger
 
 

@@ -27,11 +27,6 @@ TIMES = 3.0  # by which a noise level must be wrong
 SELDOM = 10_000  # outcomes of which one may lie far out by chance
 
 
-def due(before: int, now: int) -> bool:
-    """Whether it is time to look, when there were `before` outcomes and are `now`."""
-    return now >= FIRST and now.bit_length() > before.bit_length()
-
-
 def noticed(replica: "Replica", ledger: Ledger) -> dict[str, str]:
     """Everything, by kind."""
     state, now, columns = replica.state(ledger), replica.version, replica.inputs.columns

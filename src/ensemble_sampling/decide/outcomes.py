@@ -21,7 +21,8 @@ class Outcomes:
 
     def __init__(self, replica: Replica, ledger: Ledger):
         self._replica, self._ledger = replica, ledger
-        self._first: dict[int, tuple[DecisionRow, Any]] = {}  # by the number of the decision
+        # By the number of the decision: it, its outcome and what that is worth.
+        self._first: dict[int, tuple[DecisionRow, Any, float | None]] = {}
         self._revised: dict[int, list[RevisionRow]] = {}
 
     def copy(self) -> "Outcomes":
@@ -33,9 +34,13 @@ class Outcomes:
 
     def learn(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """The outcome of a decision; whether it is new."""
-        outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
+        outcome, number = self._replica.outcome(given, self._ledger), decided.number
+        reward, known = self._replica.reward(outcome), decided.outcome
+        if number in self._first or number in self._revised:
+            known = self._known(decided)
         if known is None:
-            self._begin(decided, outcome)
+            self._replica.inputs.arm(number, decided.chosen, decided.action)
+            self._first[number] = decided, outcome, reward
             return True
         if outcome in (known, decided.first):  # what was revised may come again too
             return False
@@ -56,7 +61,7 @@ class Outcomes:
                 if name == ref:
                     return False
         if known is None:
-            self._begin(decided, amount)
+            self.learn(id, decided, given)
             if ref is not None:
                 self._revise(number, amount, amount, ref)
             return True
@@ -77,11 +82,10 @@ class Outcomes:
 
     def record(self, expired: bool = False) -> list[tuple[DecisionRow, Any]]:
         """Write them to the ledger; the decisions that had no outcome before, with theirs."""
-        reward = self._replica.reward
-        rows = [OutcomeRow(n, y, reward(y), expired) for n, (_, y) in self._first.items()]
-        revised = [row for all_of in self._revised.values() for row in all_of]
+        first, revised = self._first, [row for rows in self._revised.values() for row in rows]
+        rows = [OutcomeRow(n, y, reward, expired) for n, (_, y, reward) in first.items()]
         self._ledger.add_outcomes(rows, revised)
-        return list(self._first.values())
+        return [(decided, outcome) for decided, outcome, _ in first.values()]
 
     def _known(self, decided: DecisionRow) -> Any:
         """The outcome of a decision after these."""
@@ -89,10 +93,6 @@ class Outcomes:
         if number in self._revised:
             return self._revised[number][-1].outcome
         return self._first[number][1] if number in self._first else decided.outcome
-
-    def _begin(self, decided: DecisionRow, outcome: Any) -> None:
-        self._replica.inputs.arm(decided.number, decided.chosen, decided.action)
-        self._first[decided.number] = decided, outcome
 
     def _revise(self, number: int, outcome: Any, added: Any = None, ref: str | None = None) -> None:
         row = RevisionRow(number, outcome, self._replica.reward(outcome), added, ref)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from ..fast import threefry
 from ..fast.packing import Packed
 from ..inputs.descriptions import LARGEST
 from ..inputs.offer import Offer, unmasked
-from ..inputs.scale import Fields, Scale, Usual, fields_of, frozen, with_fields
+from ..inputs.scale import LAST, Fields, Scale, Usual, fields_of, frozen, with_fields
 from ..ledger.ledger import DecisionRow, Ledger
 from . import notices
 from .decisions import Values
@@ -44,6 +45,11 @@ class Version(NamedTuple):
     def known(self) -> tuple[int, int]:
         """How much of a ledger it knows."""
         return self.outcomes, self.revisions
+
+    @property
+    def rescaled_at(self) -> float:
+        """The number of outcomes from which its units are taken anew."""
+        return max(1, 2 * self.frozen) if self.frozen < LAST else inf
 
     def follows(self, other: "Version | None") -> bool:
         """Whether it knows more than the other does, and nothing less."""
@@ -90,6 +96,8 @@ class Replica:
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
         self.host = False  # whether it learns in plain Python, and has no state of arrays
+        # Whether anything is in units that the first outcomes decide.
+        self._rescales = setup.recipe is not None or bool(setup.normalise and self.width)
         # Descriptions of the default agent have their numbers in units before they are hashed.
         self._has_fields = setup.recipe is not None and self.inputs.hasher is not None
         if self.agent is not None:
@@ -190,11 +198,6 @@ class Replica:
         self._marks = marks
         return found._replace(revisions=ledger.revisions)
 
-    @property
-    def _rescales(self) -> bool:
-        """Whether anything is in units that the first outcomes decide."""
-        return self.setup.recipe is not None or bool(self.setup.normalise and self.width)
-
     def _rescaled(self, ledger: Ledger, now: Version, due: int) -> Version:
         """In the units of the first `due` outcomes: what was learned in other ones is not."""
         rows, recipe = list(islice(ledger.learned(after=0), due)), self.setup.recipe
@@ -265,30 +268,35 @@ class Replica:
                 stacklevel=3,
             )
 
-    def learn(self, ledger: Ledger, rows: list[tuple[DecisionRow, Any]]) -> None:
-        """The outcomes of these decisions, which were the last to be recorded."""
+    def learn(self, ledger: Ledger, rows: list[tuple[DecisionRow, Any]]) -> int:
+        """The outcomes of these decisions, which were the last to be recorded; how many there are
+        now in all."""
         (after, revisions), now = ledger.known, self.version
         ready = now is not None and (now.outcomes + len(rows), now.revisions) == (after, revisions)
-        if now is None or not ready or (frozen(after) > now.frozen and self._rescales):
+        if now is None or not ready or (self._rescales and after >= now.rescaled_at):
             self.sync(ledger)
         else:
             for decided, outcome in rows:
                 self._apply(decided, outcome)
+        return after
 
     def table(self, offer: Offer) -> np.ndarray:
         """The features of the actions on offer, as the agent is given them now."""
-        now = self.version
-        return self.inputs.table(offer, now.fields if now and self._has_fields else self._unseen)
+        return self.inputs.table(offer, self._fields if self._has_fields else None)
 
     @property
-    def _unseen(self) -> Fields | None:
-        """The units of numbers before anything was learned."""
-        return {} if self._has_fields else None
+    def _fields(self) -> Fields | None:
+        """The units of numbers in descriptions, where these are hashed in units."""
+        if not self._has_fields:
+            return None
+        return {} if self.version is None else self.version.fields
 
     def choose(self, number: int, offer: Offer, state: Any) -> Drawn:
         """What decision `number` would choose, from what probabilities, and why."""
         words, table = (self._streams[0], number), self.table(offer)
-        return self._shifted(self.programs.choose(state, words, table, offer.available))
+        drawn = self.programs.choose(state, words, table, offer.available)
+        now = self.version
+        return drawn if now is None or not now.usual.origin else self._shifted(drawn)
 
     def choose_many(
         self, numbers: Sequence[int], offers: Sequence[Offer], state: Any
@@ -315,7 +323,7 @@ class Replica:
         """What the actions chosen in some decisions bring by what is known now; None for an agent
         that expects nothing, or where nobody can tell any more."""
         state, arms = self.sync(ledger), self.inputs.arms
-        fields = self.version.fields if self.version and self._has_fields else self._unseen
+        fields = self._fields
         features = [row for one in rows if (row := self.inputs.row(one, fields)) is not None]
         if len(features) < len(rows) or not rows:
             return None

@@ -90,7 +90,7 @@ class Inputs:
         expected: Sequence[str] | None = None,
         columns: Columns | None = None,
     ):
-        self.arms, self.hasher, self.columns = arms, hasher, columns
+        self.arms, self.hasher, self.columns, self.dtype = arms, hasher, columns, precision()
         self.grows, self.hashes = grows, hashes
         self.expected = None if expected is None else tuple(expected)
         self.names = None if actions is None else names_of(actions)
@@ -106,14 +106,29 @@ class Inputs:
         return None if self.columns is None else self.columns.width
 
     @cached_property
+    def _plain(self) -> tuple[int] | None:
+        """The width of rows that are numbers without names, of which any number is on offer."""
+        if self.arms is not None or self.hasher is not None or self.columns is None:
+            return None
+        context, action = self.columns
+        return (action,) if context == 0 and isinstance(action, int) and action else None
+
+    @cached_property
     def _positions(self) -> dict[Any, int]:
         return {name: i for i, name in enumerate(self.names or ())}
 
     def read(self, actions: Any, context: Any, available: Any) -> Offer:
         """What is on offer in a context."""
         alone = context is None and available is None
-        if alone and type(actions) is np.ndarray and self._is_plain(actions):
-            rows = actions.astype(precision(), copy=False)
+        if (
+            alone
+            and type(actions) is np.ndarray
+            and actions.dtype in FLOATS
+            and actions.shape[1:] == self._plain
+            and len(actions)
+            and np.vdot(actions, actions) < SMALL
+        ):  # finite numbers, as many in a row as ever: the normal case, many times faster
+            rows = actions.astype(self.dtype, copy=False)
             return Offer(rows, None, None, everything(len(rows)))
         if actions is not None:
             rows, names = self._read_actions(actions)
@@ -130,13 +145,6 @@ class Inputs:
             raise no_context(self.hasher.width)
         around = None if context is None else self._read_context(context)
         return Offer(rows, around, names, mask(available, names, count))
-
-    def _is_plain(self, rows: np.ndarray) -> bool:
-        """The normal case, many times faster: finite numbers, as many in a row as ever."""
-        if self.arms is not None or rows.dtype not in FLOATS or rows.ndim != 2 or not len(rows):
-            return False
-        same = self.hasher is None and self.columns == (0, rows.shape[1])
-        return same and bool(np.vdot(rows, rows) < SMALL)
 
     def _read_actions(self, given: Any) -> tuple[Any, list[Any] | None]:
         rows, names = parted(given)
@@ -193,9 +201,18 @@ class Inputs:
         order = [at[name] for name in self.names]
         return rows[order] if isinstance(rows, np.ndarray) else [rows[n] for n in order]
 
+    def covers(self, offer: Offer) -> bool:
+        """Whether all that is said in an offer has its place in a row already."""
+        if self.hasher is not None:
+            return True
+        context, actions = offer.context, offer.actions
+        if context is None and isinstance(actions, np.ndarray) and self._plain:
+            return actions.shape[1:] == self._plain
+        return self.columns is not None and self._columns_with(self.columns, offer) == self.columns
+
     def covering(self, offers: Sequence[Offer]) -> "Inputs":
-        """Inputs that make numbers of all that is said in these offers: mostly these, or where new
-        columns came, or text, others that grow out of them."""
+        """Inputs that make numbers of all that is said in these offers: these, or where new columns
+        came, or text, others that grow out of them."""
         if self.hasher is not None:
             return self
         columns = self.columns
@@ -211,6 +228,8 @@ class Inputs:
 
     def _changed(self, **parts: Any) -> "Inputs":
         other = copy.copy(self)
+        for known in ("_plain", "_positions"):
+            vars(other).pop(known, None)
         vars(other).update(parts)
         return other
 
@@ -244,8 +263,7 @@ class Inputs:
 
     def _side(self, what: str, known: Columns, found: Columns) -> Labels:
         """The labels of one side, after an offer that has others."""
-        ours: Any = getattr(known, what)
-        theirs: Any = getattr(found, what)
+        ours, theirs = getattr(known, what), getattr(found, what)
         called = "features" if what == "action" else what
         if isinstance(ours, int) and isinstance(theirs, int):
             if ours != theirs:
@@ -275,6 +293,8 @@ class Inputs:
     def table(self, offer: Offer, fields: Fields | None = None) -> np.ndarray:
         """Features (K, d), or one row that all K actions share."""
         actions, context = offer.actions, offer.context
+        if context is None and isinstance(actions, np.ndarray) and self._plain:
+            return actions.astype(self.dtype, copy=False)
         if self.hasher is not None:
             if isinstance(actions, np.ndarray):  # hashed by a version that kept no words
                 return self._fitting(actions)
@@ -305,7 +325,7 @@ class Inputs:
             raise ValueError(
                 f"this bandit's actions have {self.width} features, got {rows.shape[1]}"
             )
-        return rows.astype(precision(), copy=False)
+        return rows.astype(self.dtype, copy=False)
 
     def _dense(
         self, what: str, given: Any, labels: Labels, names: Sequence[Any] | None
@@ -313,7 +333,7 @@ class Inputs:
         """The numbers of one side, in the order of the known columns."""
         if isinstance(labels, int) or isinstance(given, np.ndarray):
             rows = np.zeros((1, 0)) if given is None else np.atleast_2d(given)
-            return rows.astype(precision(), copy=False)
+            return rows.astype(self.dtype, copy=False)
         cells = []
         for text in [] if given is None else given:
             said = numbers_of(text)
@@ -395,7 +415,7 @@ def _mismatch(known: Columns, found: Columns) -> ValueError:
     return ValueError(f"this bandit's rows are made of {known}, got {found}")
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _quoted(names: Any) -> str:
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return ", ".join(repr(name) for name in names[:20]) + more
 

@@ -181,10 +181,13 @@ class Ledger:
         if match is None:
             raise ValueError(f"{id!r} is not the id of a decision")
         ledger, number = match[1], int(match[2])
-        held = self._counts.held or self._transactions.counts()
-        if number < held["decisions"] and self.decision_id(number) == id:
-            return number
-        if ledger not in [name.id for name in self._transactions.names]:
+        held, names = self._counts.held or self._transactions.counts(), self._transactions.names
+        if number < held["decisions"]:
+            if ledger == names[-1].id and number >= names[-1].decisions:
+                return number  # mostly
+            if self.decision_id(number) == id:
+                return number
+        if ledger not in [name.id for name in names]:
             raise ValueError(f"decision {id!r} belongs to the ledger {ledger}, this is {self.id}")
         raise ValueError(f"there is no decision {id} in this ledger")
 
@@ -204,12 +207,10 @@ class Ledger:
         return self.setting(f"{REVISIONS} {after[0].id}")
 
     def _insert(self, held: dict[str, int], rows: Rows) -> None:
-        """All of the rows or none, where the tables have so many as are `held`."""
+        """All of the sealed rows or none, where the tables have so many as are `held`."""
         counts, db = self._counts, self._database
         counts.held, renewals = None, counts.renewals  # unknown until all is done
-        statements = [
-            (INSERT[table], [seal(table, row) for row in new]) for table, new in rows.items() if new
-        ]
+        statements = [(INSERT[table], new) for table, new in rows.items() if new]
         if self._transactions.kind is not None:
             self._transactions.insert(statements)
         else:
@@ -246,7 +247,8 @@ class Ledger:
             if (offers.items, offers.offers) != (held["items"], held["offers"]):
                 self._follow_offers(held)
             self._counts.held = None  # unknown until all is done: offers are remembered at once
-            kept = [offers.change(row, self.keeps == "all") for row in rows]
+            whole = self._transactions.keeps == "all"
+            kept = [offers.change(row, whole) for row in rows]
             new: Rows = {
                 "items": [one.items for one in kept if one.items is not None],
                 "decisions": [
@@ -254,14 +256,18 @@ class Ledger:
                     for row, one in zip(rows, kept, strict=True)
                 ],
                 "offers": [one.offer for one in kept if one.offer is not None],
-                "opinions": [(n, *said) for n, said in enumerate(opinions, held["opinions"])],
+                "opinions": [
+                    seal("opinions", (n, *said))
+                    for n, said in enumerate(opinions, held["opinions"])
+                ],
                 "outcomes": [
                     outcome_row(n, now, row) for n, row in enumerate(outcomes, held["outcomes"] + 1)
                 ],
                 "events": [event_row(n, row) for n, row in enumerate(events, held["events"])],
             }
             if rows[0].foreign:
-                new["imports"] = [(held["imports"], rows[0].number, len(rows), now)]
+                row = (held["imports"], rows[0].number, len(rows), now)
+                new["imports"] = [seal("imports", row)]
             self._insert(held, new)
             recent = self._recent.rows
             for row in rows if not outcomes else ():
@@ -316,9 +322,12 @@ class Ledger:
         with self._transactions.writing():
             held, now = self._transactions.counts(), time.time()
             first = held["decisions"]
-            ended = [(held["shadows"], promoted, first, now, None)] if promoted else []
-            agents = [(held["agents"], first, now, json.dumps(description))]
-            self._insert(held, {"agents": agents, "shadows": ended})
+            row = (held["agents"], first, now, json.dumps(description))
+            new: Rows = {"agents": [seal("agents", row)]}
+            if promoted is not None:
+                row = (held["shadows"], promoted, first, now, None)
+                new["shadows"] = [seal("shadows", row)]
+            self._insert(held, new)
 
     def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
         """(number, name, first decision, description or None) of every shadow, in order."""
@@ -331,7 +340,7 @@ class Ledger:
         with self._transactions.writing():
             held = self._transactions.counts()
             row = (held["shadows"], name, held["decisions"], time.time(), text)
-            self._insert(held, {"shadows": [row]})
+            self._insert(held, {"shadows": [seal("shadows", row)]})
 
     def opinions(self, shadow: int) -> Iterator[Opinion]:
         """What a shadow would have done."""
@@ -373,7 +382,8 @@ class Ledger:
                 if db.execute(query, (decision,)).fetchone() is not None:
                     return False
             held = self._transactions.counts()
-            self._insert(held, {"activations": [(held["activations"], decision, time.time())]})
+            row = (held["activations"], decision, time.time())
+            self._insert(held, {"activations": [seal("activations", row)]})
             return True
 
     @contextmanager
@@ -381,11 +391,12 @@ class Ledger:
         with self._transactions.reading() as db:
             yield History(db, self.dtype, self._transactions.counts())
 
-    def decision(self, number: int) -> DecisionRow | None:
+    def decision(self, number: int) -> DecisionRow:
+        """One of those that there are."""
         known = self._recent.rows.get(number)
         if known is not None and self._counts.held is not None and not self._shared:
             return known
-        return self.find([number]).get(number)
+        return self.find([number])[number]
 
     def find(self, numbers: Sequence[int]) -> dict[int, DecisionRow]:
         """Those that there are of some decisions."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..files import Damaged
 from ..inputs.offer import Offer
-from .rows import PAGE, DecisionRow, read_pages, unseal
+from .rows import PAGE, DecisionRow, read_pages, seal, unseal
 
 KNOWN = 2**15  # items that are looked through for a repetition
 CACHE = 2**25  # bytes of items that are remembered
@@ -44,13 +44,14 @@ class Writer:
         self.items, self.offers = 0, 0  # how many rows the tables have
         self._known: dict[Any, int] = {}  # items by what they say
         self._last: tuple[Any, ...] = NOTHING  # the offer that holds now
-        self._names: tuple[Any, str | None] = (None, None)
+        self._names: tuple[Any, str] = (None, "")
 
     def see(self, items: Iterable[Sequence[Any]], offers: Sequence[Sequence[Any]]) -> None:
         """Rows that others wrote, oldest first: the items that are new, the last of the offers."""
         for row in items:
             found, first = _contents(row, self._dtype), row[0] * BATCH
-            keys = _rows(found) if isinstance(found, np.ndarray) else found
+            rows = isinstance(found, np.ndarray)
+            keys = [row.tobytes() for row in found] if rows else found
             self._known |= zip(keys, range(first, first + row[1]), strict=True)
             self.items = row[0] + 1
         for row in offers:
@@ -70,12 +71,14 @@ class Writer:
         numbers, added, item = None, None, None
         if isinstance(actions, np.ndarray):
             table = actions.astype(self._dtype, copy=False)
-            numbers, added = self._numbered(_rows(table), table.shape[1])
+            numbers, added = self._numbered([row.tobytes() for row in table], table.shape[1])
         elif actions is not None:
             called = [None] * len(actions) if offer.names is None else offer.names
             numbers, added = self._numbered(list(map(_key, called, actions)), None)
             item = numbers[row.chosen]
-        names = None if item is not None else self._names_as_json(offer.names)
+        names = None
+        if item is None and offer.names is not None:
+            names = self._names_as_json(offer.names)
         width = len(offer.context) if isinstance(offer.context, np.ndarray) else 0
         packed = None if numbers is None else pack_numbers(numbers)
         changed = self._offer(row.number, (width, len(free), names, packed))
@@ -86,7 +89,7 @@ class Writer:
         if about == self._last:
             return None
         self._last, self.offers = about, self.offers + 1
-        return (decision, self.offers - 1, *about)
+        return seal("offers", (decision, self.offers - 1, *about))
 
     def _numbered(self, keys: Any, width: int | None) -> tuple[list[int], tuple[Any, ...] | None]:
         """The numbers of items, and the row to keep of those that are new."""
@@ -103,8 +106,9 @@ class Writer:
         self._forget()
         if width is None:
             lines = "\n".join(f"{name}\t{text}" for name, text in new)
-            return numbers, (self.items - 1, len(new), None, None, lines)
-        return numbers, (self.items - 1, len(new), width, b"".join(new), None)
+            return numbers, seal("items", (self.items - 1, len(new), None, None, lines))
+        row = (self.items - 1, len(new), width, b"".join(new), None)
+        return numbers, seal("items", row)
 
     def _forget(self) -> None:
         """Few of long rows, whose bytes are remembered."""
@@ -112,10 +116,10 @@ class Writer:
             size = len(next(reversed(self._known)))
             forget_oldest(self._known, min(KNOWN, max(1, CACHE // max(64, size))))
 
-    def _names_as_json(self, names: Sequence[Any] | None) -> str | None:
+    def _names_as_json(self, names: Sequence[Any]) -> str:
         """Names as JSON; those of the offer before are remembered."""
         if names is not self._names[0]:
-            self._names = names, None if names is None else json.dumps(list(names))
+            self._names = names, json.dumps(list(names))
         return self._names[1]
 
 
@@ -125,10 +129,6 @@ def _key(name: Any, text: str) -> tuple[str, str]:
 
 
 _as_json = lru_cache(2**14, typed=True)(json.dumps)
-
-
-def _rows(table: np.ndarray) -> list[bytes]:
-    return [row.tobytes() for row in table]
 
 
 def _contents(row: Sequence[Any], dtype: np.dtype) -> Any:

@@ -134,25 +134,25 @@ def decision_row(
         part.astype(dtype, copy=False).tobytes() for part in (row.features, row.probabilities)
     )
     about = (row.subject, row.context, item, features, shares, available)
-    return (row.number, float(row.time), row.chosen, name, *about)
+    return seal("decisions", (row.number, float(row.time), row.chosen, name, *about))
 
 
 def event_row(number: int, row: Event) -> tuple[Any, ...]:
-    return (number, row.event, row.slot, row.decision, int(row.deferred))
+    return seal("events", (number, row.event, row.slot, row.decision, int(row.deferred)))
 
 
 def outcome_row(sequence: int, time: float, row: OutcomeRow) -> tuple[Any, ...]:
-    about = (json.dumps(row.outcome), _number(row.reward), int(row.expired))
-    return (sequence, row.decision, time, *about)
+    about = (json.dumps(row.outcome), stored_reward(row.reward), int(row.expired))
+    return seal("outcomes", (sequence, row.decision, time, *about))
 
 
 def revision_row(number: int, nth: int, time: float, row: RevisionRow) -> tuple[Any, ...]:
     added = None if row.added is None else json.dumps(row.added)
-    about = (json.dumps(row.outcome), _number(row.reward))
-    return (number, row.decision, nth, time, added, row.ref, *about)
+    about = (json.dumps(row.outcome), stored_reward(row.reward))
+    return seal("revisions", (number, row.decision, nth, time, added, row.ref, *about))
 
 
-def _number(reward: float | None) -> float | None:
+def stored_reward(reward: float | None) -> float | None:
     """SQLite would not give back one that is not a number, nor the sign of zero."""
     return None if reward is None or isnan(reward) else float(reward) + 0.0
 
