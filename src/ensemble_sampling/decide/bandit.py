@@ -527,6 +527,56 @@ class Bandit:
             replica.file, self._said = former.file, set()
             self.save()
 
+    def retain(self, days: float | timedelta) -> int:
+        """Remove decisions that are older than so many days, what was on offer in them and what
+        came of them; how many.
+
+        The state stays, and so does what it learned from them. It cannot be replayed from the
+        beginning any more: it is kept as the base at which replays begin, so corrections of
+        outcomes that it knows, and another agent (`migrate`), go by what is left.
+        """
+        seconds = days.total_seconds() if isinstance(days, timedelta) else days
+        if not isinstance(days, timedelta):
+            seconds = float(checks.scalar("days", days, low=0.0)) * 86400
+        checks.scalar("days", seconds, low=0.0)
+        self._ready()
+        with self._mutex:
+            since = time.time() - seconds
+            if waiting := len(self._ledger.pending(before=since)):
+                warnings.warn(
+                    f"{waiting} decisions that go have no outcome yet, and can have none any more",
+                    stacklevel=2,
+                )
+            return self._ledger.retain(since, self._base_states())
+
+    def erase(self, subject: str, *, keep: bool = False) -> int:
+        """Remove all that was said in decisions about a subject, and what came of them: from the
+        log, and from exports and backups made from now on; how many decisions.
+
+        keep: whether the state goes on knowing what it learned from them. Otherwise it is as if
+            they had never been made: at the next decision the history is learned again without
+            them.
+        """
+        checks.text("subject", subject)
+        checks.flag("keep", keep)
+        self._ready()
+        with self._mutex:
+            if not keep and (known := self._ledger.knows_only_base(subject)):
+                warnings.warn(
+                    f"{known} of their outcomes are known to the state from before decisions were "
+                    "removed, and stay known to it: only Bandit.migrate begins without",
+                    stacklevel=2,
+                )
+            return self._ledger.erase(subject, self._base_states() if keep else None)
+
+    def _base_states(self) -> dict[str, bytes]:
+        """What the agents know of every outcome there is, by the names of their snapshots."""
+        replicas = [self._replica, *self._shadows.replicas().values()]
+        for replica in replicas:
+            replica.sync(self._ledger)
+        saved = [one for one in replicas if one.width is not None and not one.host]
+        return {replica.file: replica.packed(self._ledger) for replica in saved}
+
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""
         self._ready()

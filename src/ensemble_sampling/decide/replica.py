@@ -23,7 +23,7 @@ from . import notices
 from .decisions import Values
 from .programs import Drawn, Programs, Rule, State, room
 from .setup import Setup
-from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack
+from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack, unpack
 
 MANY = 16  # decisions in one call of a compiled program
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
@@ -91,7 +91,7 @@ class Replica:
     def __init__(self, setup: Setup, follows: bool = False, file: str = SNAPSHOT):
         self.setup, self.inputs, self.follows, self.file = setup, setup.inputs, follows, file
         self.agent, self.width, self.dtype = setup.agent, setup.width, setup.dtype
-        self._start, streams = threefry.begun(setup.seed)
+        self._key, streams = threefry.begun(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
@@ -128,7 +128,7 @@ class Replica:
         return State(None, ()) if self.agent is None else self._begin(self._scale())
 
     def _begin(self, scale: Scale | None) -> Any:
-        return self.programs.begin(self._start, scale)
+        return self.programs.begin(self._key, scale)
 
     def _scale(self) -> Scale | None:
         centred = self.setup.recipe is not None and self.inputs.hasher is None
@@ -144,7 +144,19 @@ class Replica:
             found = load_snapshot(ledger, self.file, self.like(), self.setup.description)
             if found is not None:
                 return self.restored(found, frozen(found.sequence))
-        return Version(self.fresh(), 0, 0, ledger.revisions)
+        return self._start_of(ledger)._replace(revisions=ledger.revisions)
+
+    def _start_of(self, ledger: Ledger) -> Version:
+        """What a replay begins with: nothing learned; or the base, where decisions were removed
+        from the ledger, whose units stay as they are."""
+        base, content = ledger.base, None
+        if base.outcomes and self.width is not None and not self.host:
+            content = ledger.base_state(self.file)
+        if content is not None:
+            found = unpack(content, self.like(), ledger, self.setup.description, self.file)
+            if found is not None:
+                return self.restored(found, LAST)
+        return Version(self.fresh(), 0, 0)
 
     def restored(self, found: Snapshot, scaled: int = 0) -> Version:
         """What a snapshot has, whose scale was taken from so many outcomes."""
@@ -171,9 +183,11 @@ class Replica:
         due = frozen(ledger.outcomes)
         if now.frozen < due and self._rescales:
             now = self._rescaled(ledger, now, due)
-        self.version = now
-        for row in islice(ledger.learned(after=now.outcomes), most):
+        self.version, rows = now, ledger.learned(after=now.outcomes)
+        for row in islice(rows, most):
             self._apply(row, row.outcome)
+        if self.version.outcomes < ledger.base.outcomes and next(rows, None) is None:
+            self.version = self.version._replace(outcomes=ledger.base.outcomes)  # the rest is gone
         return self.version.state
 
     def state(self, ledger: Ledger) -> State:
@@ -194,13 +208,14 @@ class Replica:
             found = marks[-1]._replace(state=self.programs.copy(marks[-1].state))
         else:
             found = self._begun(ledger)
-            found = found if _holds(ledger, found) else Version(self.fresh(), 0, 0)
+            found = found if _holds(ledger, found) else self._start_of(ledger)
         self._marks = marks
         return found._replace(revisions=ledger.revisions)
 
     def _rescaled(self, ledger: Ledger, now: Version, due: int) -> Version:
         """In the units of the first `due` outcomes: what was learned in other ones is not."""
-        rows, recipe = list(islice(ledger.learned(after=0), due)), self.setup.recipe
+        known = (row for row in ledger.learned(after=0) if not row.erased)
+        rows, recipe = list(islice(known, due)), self.setup.recipe
         state, usual, fields = self.programs.state(now.state), now.usual, now.fields
         scale, same = state.scale, True
         if self._has_fields:
@@ -227,11 +242,14 @@ class Replica:
         return Version(self._begin(scale), 0, due, now.revisions, usual, fields)
 
     def _apply(self, row: DecisionRow, outcome: Any) -> None:
-        """Learn one outcome. Of a decision whose words are gone, and were hashed otherwise, nothing
-        can be learned."""
+        """Learn one outcome. Of a decision that was erased, or whose words are gone and were hashed
+        otherwise, nothing can be learned."""
         now, recipe = self.version, self.setup.recipe
         assert now is not None
-        usual, fields = now.usual, now.fields
+        usual, fields, sequence = now.usual, now.fields, row.sequence or now.outcomes + 1
+        if row.erased:
+            self.version = now._replace(outcomes=sequence)
+            return
         if recipe is not None:
             outcome, usual = usual.counted(outcome, recipe.stray, now.outcomes + 1, now.frozen)
         if self._has_fields:
@@ -242,8 +260,7 @@ class Replica:
         if features is not None:
             words, self.version = (self._streams[1], row.number, arm), None  # its state is consumed
             state = self.programs.learn(now.state, words, features, outcome)
-        about = (now.outcomes + 1, now.frozen, now.revisions, usual, fields)
-        self.version = Version(state, *about)
+        self.version = Version(state, sequence, now.frozen, now.revisions, usual, fields)
         if self.version.outcomes % MARK == 0 and not self.host:
             mark = self.version._replace(state=self.programs.copy(state))
             self._marks = [*self._marks[1 - MARKS :], mark]

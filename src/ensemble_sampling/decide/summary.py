@@ -31,6 +31,7 @@ class Summary:
     warnings: what its user should know, see `notices`.
     revised: outcomes that were corrected or added to; those count as they are now.
     shadows: how candidates beside the agent in charge would have done.
+    removed: decisions that are no longer in the ledger, but known to the state.
     """
 
     decisions: int
@@ -46,6 +47,7 @@ class Summary:
     warnings: tuple[str, ...] = ()
     revised: int = 0
     shadows: tuple[Compared, ...] = ()
+    removed: int = 0
 
     def __str__(self) -> str:
         age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"
@@ -60,6 +62,10 @@ class Summary:
                 f"agreement  {_shown(self.agreement)} over the last {self.recent} decisions "
                 "(1: members all choose alike)",
                 f"diverged   {self.diverged} times",
+                *(
+                    [f"removed    {self.removed} decisions, which the state knows"]
+                    * (self.removed > 0)
+                ),
                 *(f"shadow     {shadow}" for shadow in self.shadows),
                 *(f"warning    {word}" for word in self.warnings),
             ]
@@ -81,14 +87,14 @@ def summarize(
     agreement = [_agreement(row) for row in ledger.latest(recent) if not row.foreign]
     last = ledger.learned(after=max(0, ledger.outcomes - recent))
     rewards = [row.reward for row in last if row.reward is not None]
-    first = ledger.ask(oldest)
+    first, base = ledger.ask(oldest), ledger.base
     return Summary(
         decisions=ledger.decisions,
         outcomes=ledger.outcomes,
         expired=ledger.ask(
             f"SELECT count(*) FROM outcomes AS o WHERE expired = 1 AND NOT {REVISED}"
         ),
-        pending=ledger.decisions - ledger.outcomes,
+        pending=ledger.decisions - base.decisions - (ledger.outcomes - base.gone),
         waiting=None if first is None else max(0.0, time.time() - first),
         reward=ledger.ask(
             f"SELECT avg(CASE WHEN {REVISED} THEN {NOW} ELSE reward END) FROM outcomes AS o"
@@ -100,6 +106,7 @@ def summarize(
         warnings=warnings,
         shadows=compare(ledger),
         revised=ledger.ask("SELECT count(DISTINCT decision) FROM revisions"),
+        removed=base.decisions,
     )
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,10 @@ from .columns import columns, entry
 from .offers import BATCH, KNOWN, Writer
 from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
+from .retention import Retention
 from .rows import (
     PAGE,
+    Base,
     DecisionRow,
     Event,
     Opinion,
@@ -103,6 +105,8 @@ class Ledger:
             raise
         # What a part does alone is asked of it without a detour.
         settings, blobs = Settings(db, self._transactions), Blobs(db)
+        self._retention = Retention(db, self._transactions)
+        self.base_state = self._retention.base
         self.check, self.turn = self._session.check, self._transactions.turn
         self.setting, self.set, self.keep = settings.get, settings.set, settings.keep_offers
         self.lease, self.holder, self.release = settings.lease, settings.holder, settings.release
@@ -156,6 +160,12 @@ class Ledger:
         return self.configured[1]
 
     @property
+    def base(self) -> Base:
+        """What was removed from it."""
+        self.known  # noqa: B018 (which reads it)
+        return self._transactions.base
+
+    @property
     def keeps(self) -> str:
         """What is kept of an offer: "all" of it, or only what was "chosen"."""
         return self._transactions.keeps
@@ -182,6 +192,8 @@ class Ledger:
             raise ValueError(f"{id!r} is not the id of a decision")
         ledger, number = match[1], int(match[2])
         held, names = self._counts.held or self._transactions.counts(), self._transactions.names
+        if number < self._transactions.base.decisions:
+            raise ValueError(f"decision {id} is older than what this ledger retains")
         if number < held["decisions"]:
             if ledger == names[-1].id and number >= names[-1].decisions:
                 return number  # mostly
@@ -389,7 +401,8 @@ class Ledger:
     @contextmanager
     def _history(self) -> Iterator[History]:
         with self._transactions.reading() as db:
-            yield History(db, self.dtype, self._transactions.counts())
+            held = self._transactions.counts()
+            yield History(db, self.dtype, held, self._transactions.base)
 
     def decision(self, number: int) -> DecisionRow:
         """One of those that there are."""
@@ -414,7 +427,8 @@ class Ledger:
         """Decisions made by the time `before` whose outcome has not come, oldest first; without
         those that were deferred and not activated."""
         with self._transactions.reading() as db:
-            return self._pending.before(before, db, self._transactions.counts())
+            held = self._transactions.counts()
+            return self._pending.before(before, db, held, self._transactions.base)
 
     def learned(self, after: int) -> Iterator[DecisionRow]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
@@ -446,17 +460,19 @@ class Ledger:
     def latest(self, count: int) -> Iterator[DecisionRow]:
         """The last `count` decisions."""
         with self._history() as history:
-            yield from history.between(max(0, self.decisions - count), self.decisions)
+            rows = history.between(max(0, self.decisions - count), self.decisions)
+            yield from (row for row in rows if not row.erased)
 
     def between(self, first: int, last: int) -> Iterator[DecisionRow]:
         """The decisions first, ..., last - 1, with what was on offer."""
         with self._history() as history:
-            yield from history.between(first, min(last, self.decisions), offers=True)
+            rows = history.between(first, min(last, self.decisions), offers=True)
+            yield from (row for row in rows if not row.erased)
 
     def all(self, offers: bool = False) -> Iterator[DecisionRow]:
         """Every decision, with what was on offer if that is wanted."""
         with self._history() as history:
-            yield from history.all(offers)
+            yield from (row for row in history.all(offers) if not row.erased)
 
     def ask(self, query: str) -> Any:
         """The one value a query gives."""
@@ -471,6 +487,60 @@ class Ledger:
         """The rows a query gives, one after another."""
         with self._transactions.reading() as db:
             yield from db.execute(query)
+
+    def knows_only_base(self, subject: str) -> int:
+        """How many outcomes about a subject the base knows, so that no replay is without them."""
+        numbers, last = self._retention.find(subject), self.base.outcomes
+        return sum(0 < (row.sequence or 0) <= last for row in self.find(numbers).values())
+
+    def retain(self, since: float, states: Mapping[str, bytes]) -> int:
+        """Remove decisions made before the time `since`, and all that came of them; how many.
+
+        states: the base that replays begin at from now on, by the names of their snapshots.
+        """
+        with self._removing() as db:
+            query = "SELECT min(number) FROM decisions WHERE time >= ?"
+            first, base = db.execute(query, (since,)).fetchone()[0], self._transactions.base
+            first = self.decisions if first is None else first
+            if first <= base.decisions:
+                return 0
+            self._retention.rebase(states)
+            self._retention.remove_before(first)
+        return first - base.decisions
+
+    def erase(self, subject: str, states: Mapping[str, bytes] | None) -> int:
+        """Remove what was said of the decisions about a subject, and what came of them; how many.
+
+        states: as for `retain`, where the agents go on knowing it; None: they are to learn all
+            again without it.
+        """
+        with self._removing():
+            numbers = self._retention.find(subject)
+            if not numbers:
+                return 0
+            known = self.find(numbers)
+            told = [n for n in numbers if known[n].sequence is not None]
+            # What waits for an outcome has none to wait for; what was learned is revised.
+            waiting = [OutcomeRow(n, None, None) for n in numbers if known[n].sequence is None]
+            revised = [RevisionRow(n, None, None) for n in told] if states is None else []
+            self.add_outcomes(waiting, revised)
+            if states is not None:
+                self._retention.rebase(states)
+            self._retention.erase(numbers, states is not None)
+        return len(numbers)
+
+    @contextmanager
+    def _removing(self) -> Iterator[Database]:
+        """A turn in which rows are changed or removed; what is remembered of them does not hold
+        after it, and their room is given back."""
+        with self.turn(), self._transactions.writing() as db:
+            with explained(db, "cannot write to the ledger"):
+                yield db
+            for cache in (self._recent, self._pending, self._offers):
+                cache.clear()
+            self._counts.lose()
+        with explained(self._database, "cannot give back the room of what was removed"):
+            self._database.compact()
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""

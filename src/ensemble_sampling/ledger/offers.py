@@ -146,7 +146,7 @@ def pack_numbers(numbers: list[int]) -> bytes:
     return b"\1" + zlib.compress(np.diff(np.array(numbers, "<i8"), prepend=0).tobytes(), 1)
 
 
-def _unpacked(content: bytes, count: int) -> list[int]:
+def unpack_numbers(content: bytes, count: int) -> list[int]:
     if content[:1] == b"\0":
         first = int.from_bytes(content[1:], "little")
         return list(range(first, first + count))
@@ -161,9 +161,10 @@ class Reader:
         self._cache: dict[int, Any] = {}  # by row of the table items
 
     def between(
-        self, first: int, last: int, count: int
+        self, first: int, last: int, count: int, least: int
     ) -> Iterator[tuple[int, int, Sequence[Any]]]:
-        """(from, to, row) for the decisions first, ..., last - 1; there are `count` rows in all."""
+        """(from, to, row) for the decisions first, ..., last - 1; there are `count` rows in all,
+        without those before the number `least`."""
         start = "SELECT max(decision) FROM offers WHERE decision <= ?"
         after = self._db.execute(start, (first,)).fetchone()[0]
         after = first - 1 if after is None else after - 1
@@ -171,7 +172,7 @@ class Reader:
         query = "SELECT * FROM offers WHERE decision > ? ORDER BY decision"
         for stored in read_pages(self._db, query, after):
             row = unseal("offers", stored)
-            if before is None and (row[0] > first or first == 0) and row[1] != 0:
+            if before is None and (row[0] > first or first == 0) and row[1] != least:
                 raise Damaged(f"row {row[1] - 1} of the table offers is missing")
             if before is not None and row[1] != before[1] + 1:
                 raise Damaged(f"row {before[1] + 1} of the table offers is missing")
@@ -181,7 +182,7 @@ class Reader:
                 yield begun, row[0], before
             before, begun = row, row[0]
         else:
-            if (0 if before is None else before[1] + 1) != count:
+            if (least if before is None else before[1] + 1) != count:
                 raise Damaged("rows of the table offers are missing at its end")
         if before is not None:
             yield begun, last, before
@@ -196,7 +197,7 @@ class Reader:
             context = decided.features[:width]
         names = None if names is None else json.loads(names)
         if items is not None:
-            found = self._items(_unpacked(items, count))
+            found = self._items(unpack_numbers(items, count))
             if isinstance(found[0], tuple):
                 called = [name for name, _ in found]
                 names = None if called[0] == "" else [json.loads(name) for name in called]

@@ -382,6 +382,11 @@ class Postgres:
     def tidy(self) -> None:
         """The server does it by itself."""
 
+    def compact(self) -> None:
+        """Rows that were removed or changed stay in the files until they are vacuumed."""
+        for table in ("decisions", "outcomes", "offers", "items", "revisions", "events"):
+            self.execute(f"VACUUM {table}")
+
     def close(self) -> None:
         try:
             if self._write and not self._lost:

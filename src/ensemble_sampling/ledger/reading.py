@@ -10,7 +10,7 @@ import numpy as np
 from ..files import Damaged
 from . import schema
 from .offers import Reader
-from .rows import PAGE, DecisionRow, consecutive, from_rows, read_pages, unseal
+from .rows import PAGE, Base, DecisionRow, consecutive, from_rows, read_pages, unseal
 
 RECENT = 1000  # decisions that are remembered, for outcomes that come soon
 DECISIONS = "decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number"
@@ -29,8 +29,8 @@ THIRD = SPLIT + len(schema.COLUMNS["outcomes"]) + 1
 class History:
     """The decisions of a ledger with what came of them, when its tables had so many rows."""
 
-    def __init__(self, db: Any, dtype: np.dtype, held: dict[str, int]):
-        self._db, self._dtype, self._held = db, dtype, held
+    def __init__(self, db: Any, dtype: np.dtype, held: dict[str, int], base: Base):
+        self._db, self._dtype, self._held, self._base = db, dtype, held, base
         self._reader = Reader(db, dtype)
 
     def decision(self, number: int) -> DecisionRow | None:
@@ -48,16 +48,23 @@ class History:
 
     def learned(self, after: int) -> Iterator[DecisionRow]:
         """Decisions with outcomes, in the order of learning, after the first `after`."""
-        rows = self._rows(OUTCOMES, "o.sequence > ? ORDER BY o.sequence", after, SPLIT)
+        some = "o.sequence > ? ORDER BY o.sequence"
+        base = self._base.outcomes
+        if after < base:  # of those that the base knows, some may be gone
+            rows = self._rows(OUTCOMES, f"o.sequence <= {base} AND {some}", after, SPLIT)
+            yield from (row for _, row in rows)
+            after = base
+        rows = self._rows(OUTCOMES, some, after, SPLIT)
         count = self._held["outcomes"] - after
         for _, row in consecutive("outcomes", rows, after + 1, count):
             yield row
 
     def between(self, first: int, last: int, offers: bool = False) -> Iterator[DecisionRow]:
         """The decisions first, ..., last - 1, with what was on offer if that is wanted."""
+        first = max(first, self._base.decisions)
         condition = f"d.number > ? AND d.number < {last} ORDER BY d.number"
         found = self._rows(DECISIONS, condition, first - 1, 0)
-        rows = consecutive("decisions", found, first, last - first)
+        rows = consecutive("decisions", found, first, max(0, last - first))
         plain = _marked((row for _, row in rows), self.imports())
         return self._with_offers(plain, first, last) if offers else plain
 
@@ -67,8 +74,10 @@ class History:
         for row in self.between(0, self._held["decisions"], offers):
             learned += row.learned is not None
             yield row
-        if learned != self._held["outcomes"]:
+        if learned != self._held["outcomes"] - self._base.gone:
             raise Damaged("its index of outcomes does not fit them")
+        if self._base.decisions:
+            return  # nobody knows how many revisions are gone
         if self._held["revisions"]:
             query = f"SELECT sum(r.nth) FROM outcomes AS o{REVISED.format('o.decision')}"
             revisions = self._db.execute(query).fetchone()[0]
@@ -78,7 +87,7 @@ class History:
     def _with_offers(
         self, rows: Iterator[DecisionRow], first: int, last: int
     ) -> Iterator[DecisionRow]:
-        spans = self._reader.between(first, last, self._held["offers"])
+        spans = self._reader.between(first, last, self._held["offers"], self._base.offers)
         span = next(spans, None)
         for row in rows:
             while span is not None and row.number >= span[1]:
@@ -115,7 +124,7 @@ class History:
                 raise Damaged("its index of outcomes does not fit them")
             earliest = row[-1] if earliest is None else min(earliest, row[-1])
             seen += 1
-        if seen != self._held["revisions"] - after:
+        if not self._base.decisions and seen != self._held["revisions"] - after:
             raise Damaged("rows of the table revisions are missing")
         return earliest
 
@@ -191,14 +200,16 @@ class Pending:
         self._numbers, self._times = np.zeros(0, np.int64), np.zeros(0)
         self._deferred = np.zeros(0, np.int64)
 
-    def before(self, time: float, db: Any, held: dict[str, int]) -> list[int]:
+    def before(self, time: float, db: Any, held: dict[str, int], base: Base) -> list[int]:
         """Decisions made by then whose outcome has not come, oldest first; without those that
         were deferred and not activated."""
-        self._follow(db, held)
+        if self._seen is not None and self._seen["decisions"] < base.decisions:
+            self._seen = None
+        self._follow(db, held, base)
         due = (self._times <= time) & ~np.isin(self._numbers, self._deferred)
         return self._numbers[due].tolist()
 
-    def _follow(self, db: Any, held: dict[str, int]) -> None:
+    def _follow(self, db: Any, held: dict[str, int], base: Base) -> None:
         seen, self._seen = self._seen, None  # if it is cut short, it begins anew
         if seen is None:
             rows = db.execute(WAITING).fetchall()
@@ -211,9 +222,10 @@ class Pending:
             gone = [row[1] for row in read_pages(db, query, seen["outcomes"])]
         numbers = np.concatenate([self._numbers, _numbers([number for number, _ in rows])])
         times = np.concatenate([self._times, [time for _, time in rows]])
-        left = ~np.isin(numbers, gone)
+        left = ~np.isin(numbers, gone) & (numbers >= base.decisions)
         self._numbers, self._times = numbers[left], times[left]
-        if len(self._numbers) != held["decisions"] - held["outcomes"]:
+        made, known = held["decisions"] - base.decisions, held["outcomes"] - base.gone
+        if len(self._numbers) != made - known:
             raise Damaged("its index of outcomes does not fit them")
         self._follow_deferred(db, seen or {"events": 0, "activations": 0})
         self._seen = dict(held)

@@ -20,6 +20,7 @@ class DecisionRow(NamedTuple):
     context, description: what was said of the context and of the chosen action, as JSON.
     features: numbers that were given of either, those of the context first.
     available: a bit for every action on offer; None: all could be chosen.
+    sequence: the place of its outcome in the order of learning.
     first: the outcome before it was revised.
     foreign: whether it was made elsewhere: only the chosen action's probability is known, if any.
     """
@@ -34,6 +35,7 @@ class DecisionRow(NamedTuple):
     description: str | None = None
     subject: str | None = None
     available: bytes | None = None
+    sequence: int | None = None
     outcome: Any = None
     reward: float | None = None
     learned: float | None = None
@@ -42,6 +44,11 @@ class DecisionRow(NamedTuple):
     revised: float | None = None
     foreign: bool = False
     offer: Offer | None = None
+
+    @property
+    def erased(self) -> bool:
+        """Whether nothing is known of it any more."""
+        return self.subject == ""
 
     @property
     def probability(self) -> float | None:
@@ -100,6 +107,25 @@ class Name(NamedTuple):
     decisions: int
     outcomes: int
     time: float
+
+
+class Base(NamedTuple):
+    """What is no longer in the tables of a ledger, and is known by a state that is kept.
+
+    decisions: the number of the first that is left.
+    outcomes, revisions: how many the base state knows, so that replays begin after them.
+    gone: how many outcomes were removed.
+    offers: the number of the first row of that table.
+    counts: how many rows the tables had when some were removed.
+    """
+
+    decisions: int = 0
+    outcomes: int = 0
+    revisions: int = 0
+    gone: int = 0
+    offers: int = 0
+    time: float | None = None
+    counts: dict[str, int] = {}  # noqa: RUF012 (never changed)
 
 
 def decided(
@@ -171,15 +197,16 @@ def from_rows(
     row = DecisionRow(number, at, chosen, name, *numbers, *about)
     if outcome is None:
         return row
-    _, _, learned, text, reward, expired = outcome
+    sequence, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return DecisionRow(*row[:10], first, reward, learned, bool(expired), first)
+        return DecisionRow(*row[:10], sequence, first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
-    return DecisionRow(*row[:10], now, reward, learned, bool(expired) and begun, first, at)
+    was = bool(expired) and begun
+    return DecisionRow(*row[:10], sequence, now, reward, learned, was, first, at)
 
 
 def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..files import Damaged
-from .rows import seal, unseal
+from .rows import Base, seal, unseal
 
 FORMAT = 5
 COLUMNS = {
@@ -102,6 +102,16 @@ COLUMNS = {
         "decision INTEGER NOT NULL REFERENCES decisions",
         "deferred INTEGER NOT NULL",  # 1: nothing is assumed of it until it is activated
     ],
+    "bases": [  # states that know what is no longer in the tables
+        "name TEXT PRIMARY KEY",
+        "content BLOB NOT NULL",
+    ],
+    "erasures": [  # that what was said of somebody was removed
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "time REAL NOT NULL",
+        "decisions INTEGER NOT NULL",  # how many
+        "kept INTEGER NOT NULL",  # 1: the state goes on knowing it
+    ],
     "activations": [  # deferred decisions that count from then on
         "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
         "decision INTEGER NOT NULL UNIQUE REFERENCES decisions",
@@ -124,7 +134,11 @@ SET = (
     f"{INSERT['about']} ON CONFLICT (name) "
     "DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 )
-COUNTED = tuple(table for table in COLUMNS if table != "about")  # their rows only become more
+SET_BASE = (
+    f"{INSERT['bases']} ON CONFLICT (name) "
+    "DO UPDATE SET content = excluded.content, checksum = excluded.checksum"
+)
+COUNTED = tuple(table for table in COLUMNS if table not in ("about", "bases"))
 FIRST = {"outcomes": 1, "revisions": 1}  # the number of the first row, where it is not 0
 KEY = {table: COLUMNS[table][0].split()[0] for table in COUNTED}
 NUMBERS = {table: "number" if table == "offers" else KEY[table] for table in COUNTED}
@@ -133,7 +147,8 @@ LAST = ", ".join(
     for table in COUNTED
 )
 COUNTS = f"SELECT {LAST}"  # what `as_counts` makes a dictionary of
-STANDING = f"{COUNTS}, (SELECT value FROM about WHERE name = 'offers')"
+SAID = ", ".join(f"(SELECT value FROM about WHERE name = '{name}')" for name in ("offers", "base"))
+STANDING = f"{COUNTS}, {SAID}"
 
 
 class Counts:
@@ -168,19 +183,25 @@ def create(db: Any, id: str, precision: str, file: str) -> None:
 
 
 def counts(db: Any) -> dict[str, int]:
-    """How many rows there should be by the number of the last."""
-    return as_counts(db.execute(COUNTS).fetchone())
+    """How many rows there have been: by the number of the last, or when some were removed."""
+    *last, _, base = db.execute(STANDING).fetchone()
+    return as_counts(last, read_base(base).counts)
 
 
-def as_counts(last: Sequence[int | None]) -> dict[str, int]:
-    """The same of the row that `COUNTS` gives."""
+def read_base(text: str | None) -> Base:
+    return Base() if text is None else Base(**json.loads(text))
+
+
+def as_counts(last: Sequence[int | None], least: dict[str, int]) -> dict[str, int]:
+    """The same of the numbers that `COUNTS` gives."""
     found = zip(COUNTED, last, strict=True)
-    return {table: 0 if n is None else n + 1 - FIRST.get(table, 0) for table, n in found}
+    now = {table: 0 if n is None else n + 1 - FIRST.get(table, 0) for table, n in found}
+    return {table: max(count, least.get(table, 0)) for table, count in now.items()}
 
 
-def record_counts(db: Any) -> None:
+def record_counts(db: Any, held: dict[str, int] | None = None) -> None:
     """How many rows there are now: what is cut off later is missed."""
-    db.execute(SET, seal("about", ("counts", json.dumps(counts(db)))))
+    db.execute(SET, seal("about", ("counts", json.dumps(counts(db) if held is None else held))))
 
 
 def read_about(db: Any) -> dict[str, str]:

@@ -125,6 +125,10 @@ class Database(Protocol):
         """Do what would otherwise be done while somebody waits."""
         ...
 
+    def compact(self) -> None:
+        """Give back the room of rows that were removed, and leave nothing of what they said."""
+        ...
+
     def close(self) -> None:
         """May be called again, and then does what an interrupt kept it from."""
         ...
@@ -179,6 +183,8 @@ class Sqlite:
 
     def _connect(self, path: Path) -> None:
         self.connection = db = sqlite3.connect(path, **OPTIONS)
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new one
+        db.execute("PRAGMA secure_delete = ON")  # nothing is left of what is removed
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if self._durable:
             db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
@@ -394,6 +400,12 @@ class Sqlite:
         """Move what is in the log into the database, without keeping others from writing."""
         if self._path is not None:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def compact(self) -> None:
+        """The log holds pages as they were before, until all of it is moved."""
+        if self._path is not None:
+            self.connection.execute("PRAGMA incremental_vacuum").fetchall()
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Called again, it does what an interrupt kept it from."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..files import Damaged
 from . import schema
 from .locks import Held
-from .rows import Name, consecutive, unseal
+from .rows import Base, Name, consecutive, unseal
 from .sqlite import Database, Statements, in_words, transaction
 
 
@@ -59,6 +59,7 @@ class Transactions:
     kind: of the turn, "read" or "write", or "failed" after an error; None outside.
     names: the ids that decisions go by, oldest first.
     keeps: what is kept of an offer, "all" of it or only what was "chosen".
+    base: what was removed from the tables.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class Transactions:
         self._wrote = False  # anything in this turn
         self.kind: str | None = None
         self.names: list[Name] = []
-        self.keeps = "all"
+        self.keeps, self.base = "all", Base()
+        self._base: str | None = None  # the same as it is stored
 
     @contextmanager
     def turn(self, write: bool = True) -> Iterator[None]:
@@ -195,7 +197,10 @@ class Transactions:
 
     def _recount(self, last: Sequence[Any]) -> dict[str, int]:
         """How many rows there are by the answer to `schema.STANDING`."""
-        held, self.keeps = schema.as_counts(last[:-1]), last[-1] or "all"
+        *numbers, keeps, base = last
+        if base != self._base:
+            self._base, self.base = base, schema.read_base(base)
+        held, self.keeps = schema.as_counts(numbers, self.base.counts), keeps or "all"
         # Where nobody else writes, counts are unknown only after a write was cut short.
         stale = self._counts.stale or (self._counts.held is None and not self._shared)
         for cache in self._caches if stale else ():
