@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
-from ensemble_sampling.agents.squarecb import inverse_gap
+from ensemble_sampling.agents.point import inverse_gap
 from ensemble_sampling.core import fact
 
 KEY = jax.random.key(0)

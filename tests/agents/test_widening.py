@@ -9,7 +9,7 @@ import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import votes
 from ensemble_sampling.agents.widening import Widening
 from ensemble_sampling.decide.default import Default
-from ensemble_sampling.worlds.linear import on_sphere
+from ensemble_sampling.worlds.features import on_sphere
 
 ENSEMBLE = es.Ensemble(es.Linear(2), 8, inflation=0.25)
 AGENT = Widening(ENSEMBLE, most=4.0, ratio=2.0)

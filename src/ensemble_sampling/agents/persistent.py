@@ -10,8 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import LATER
 from ..core import Action, Key, Posterior, fact
-from .base import SamplingAgent
-from .greedy import votes
+from .thompson import PosteriorAgent
 
 MEMORY = 0.02  # share of the newest outcome in what is usual
 FIRST = 100  # tries that all actions together are owed besides a share of all outcomes
@@ -32,7 +31,7 @@ class Tried(NamedTuple):
     high: Array
 
 
-class Persistent(SamplingAgent):
+class Persistent(PosteriorAgent):
     """Thompson sampling over fixed actions in a context, each of which is tried now and again.
 
     The scale of outcomes is learned, so a prize that was never seen is beyond what any model
@@ -75,9 +74,8 @@ class Persistent(SamplingAgent):
         self, state: Any, values: Array, available: Array | None, settled: bool = True
     ) -> Array:
         """How likely each action is to be chosen, by what the models think of them."""
-        belief, tried = state
-        available = checks.available(available, values.shape[-1])
-        chances = votes(self.posterior, belief, values, self.draws, available, settled)
+        tried, available = state[1], checks.available(available, values.shape[-1])
+        chances = super().chances(state, values, available, settled)
         owed = self._owed(tried, values.std(axis=0), available)
         some = owed.any()
         least = jnp.where(owed, tried.times, jnp.inf)

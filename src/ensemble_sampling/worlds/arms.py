@@ -10,13 +10,13 @@ from ..config import short
 from ..core import Action, Key, Round
 
 
-class GaussianArms(eqx.Module):
-    """Independent arms (Section 5.1): means N(prior_mean, prior_std^2), Gaussian noise."""
+class _NormalArms(eqx.Module):
+    """Arms with normal means and noise; the world is their means."""
 
-    arms: int = eqx.field(static=True)
-    noise_std: float = 1.0
-    prior_mean: float = 0.0
-    prior_std: float = 1.0
+    arms: eqx.AbstractVar[int]
+    noise_std: eqx.AbstractVar[float]
+    prior_mean: eqx.AbstractVar[float]
+    prior_std: eqx.AbstractVar[float]
     __repr__ = short
 
     def __check_init__(self) -> None:
@@ -35,7 +35,16 @@ class GaussianArms(eqx.Module):
         return world[action.index] + self.noise_std * jax.random.normal(key)
 
 
-class RandomWalkArms(eqx.Module):
+class GaussianArms(_NormalArms):
+    """Independent arms (Section 5.1): means N(prior_mean, prior_std^2), Gaussian noise."""
+
+    arms: int = eqx.field(static=True)
+    noise_std: float = 1.0
+    prior_mean: float = 0.0
+    prior_std: float = 1.0
+
+
+class RandomWalkArms(_NormalArms):
     """Arms whose means wander: N(prior_mean, prior_std^2) at first, and with every period each
     moves by its own N(0, step_std^2). Regret is to the arm that is best at the time."""
 
@@ -44,23 +53,9 @@ class RandomWalkArms(eqx.Module):
     noise_std: float = 1.0
     prior_mean: float = 0.0
     prior_std: float = 1.0
-    __repr__ = short
 
     def __check_init__(self) -> None:
-        checks.size("arms", self.arms)
         checks.scalar("step_std", self.step_std, low=0.0, high=checks.LARGEST)
-        checks.positive("noise_std", self.noise_std)
-        checks.scalar("prior_mean", self.prior_mean)
-        checks.positive("prior_std", self.prior_std)
-
-    def init(self, key: Key) -> Array:
-        return self.prior_mean + self.prior_std * jax.random.normal(checks.key(key), (self.arms,))
 
     def advance(self, key: Key, world: Array, period: Array) -> Array:
         return world + self.step_std * jax.random.normal(key, (self.arms,))
-
-    def offer(self, key: Key, world: Array) -> Round:
-        return Round(jnp.eye(self.arms), world)
-
-    def outcome(self, key: Key, world: Array, action: Action) -> Array:
-        return world[action.index] + self.noise_std * jax.random.normal(key)
