@@ -17,7 +17,7 @@ PERTURBATIONS = [
     es.posteriors.Bernoulli(),
     es.posteriors.Unperturbed(),
 ]
-PROBLEMS, DIM, PERIODS, MEMBERS = 40, 5, 25, 3
+PROBLEMS, DIM, PERIODS, MEMBERS = 20, 5, 25, 3
 
 
 def problem(kind: str, seed: int) -> Any:
@@ -114,10 +114,10 @@ def test_independent_arms_are_a_linear_model_with_one_feature_per_arm(float64):
 
 
 @pytest.mark.parametrize("noise_std", [1.0, 1e-2], ids=["variance 1", "variance 1e-4"])
-@pytest.mark.parametrize("jitter", [None, 0.1, 1e-3], ids=["iid", "correlated", "nearly equal"])
+@pytest.mark.parametrize("jitter", [None, 1e-3], ids=["iid", "nearly equal"])
 def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, jitter):
     """Actions are iid, or one common direction plus `jitter`, so that they correlate to
-    1 / (1 + 20 jitter^2): 0.83 and 0.99998. Observed here: 3e-5 at worst."""
+    1 / (1 + 20 jitter^2) = 0.99998. Observed here: 3e-5 at worst."""
     dim, periods = 20, 200_000
     rng = np.random.default_rng(0)
     x = rng.normal(size=(periods, dim))
