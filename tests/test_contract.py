@@ -243,13 +243,14 @@ def test_jit_traces_act_and_update_once_whatever_the_settings(case):
 def test_the_same_key_gives_the_same_result(case):
     agent, states = case
     key, y = jax.random.key(5), outcome(agent, 0.3)
-    starts = [called(init, agent, key) for _ in range(2)]
-    assert equal(*starts)
-    assert np.array_equal(*(beliefs(agent, start) for start in starts))
-    after = [called(update, agent, key, states[-1], action(2), y) for _ in range(2)]
-    assert equal(*after)
-    assert np.array_equal(*(beliefs(agent, state) for state in after))
-    assert np.array_equal(*(chosen(agent, KEYS, states[-1]) for _ in range(2)))
+    for make in (
+        lambda: called(init, agent, key),
+        lambda: called(update, agent, key, states[-1], action(2), y),
+    ):
+        one, two = make(), make()
+        assert equal(one, two)
+        assert np.array_equal(beliefs(agent, one), beliefs(agent, two))
+    assert equal(chosen(agent, KEYS, states[-1]), chosen(agent, KEYS, states[-1]))
 
 
 def test_an_update_changes_the_new_state_and_not_the_old(case):

@@ -26,7 +26,8 @@ def test_only_the_chosen_model_learns_and_as_a_linear_learner_would():
     given = (action, jnp.asarray(1.5), Noise(shift=jnp.asarray(0.3)))
     after = EACH.observe(jax.random.key(1), *before, *given)
     pick = lambda tree, i: jax.tree.map(lambda leaf: leaf[i], tree)  # noqa: E731
-    alone = LINEAR.observe(jax.random.key(1), *pick(before, 2), *given)
+    shared, member = pick(before, 2)
+    alone = LINEAR.observe(jax.random.key(1), shared, member, *given)
     for i in range(ARMS):
         want = alone if i == 2 else pick(before, i)
         for ours, theirs in zip(*map(jax.tree.leaves, (pick(after, i), want)), strict=True):

@@ -232,19 +232,19 @@ class EstimatorEnsemble:
     def _fit(self, table: Table, member: int) -> Fit:
         """The member's, made from the outcomes it should know by now."""
         make = self.makers[member % len(self.makers)]
-        seen, _, estimator = fit = table.fit(member)
-        stepwise = hasattr(make() if estimator is None else estimator, "partial_fit")
-        count = len(table.rows)
+        fit, count = table.fit(member), len(table.rows)
+        estimator: Any = make() if fit.estimator is None else fit.estimator
+        stepwise = hasattr(estimator, "partial_fit")
         due = count if stepwise else _due(count, self.start, self.growth)
-        if due == seen:
+        if due == fit.seen:
             return fit
-        if stepwise and seen:  # a copy: an interrupted step must not leave one that half knows
+        if stepwise and fit.seen:  # a copy: an interrupted step must not leave one that half knows
             estimator = copy.deepcopy(estimator)
         else:
             estimator = make()
             _seed(estimator, [*table.seeds[member], *(() if stepwise else (due,))])
         if stepwise:
-            for number in range(seen, due):
+            for number in range(fit.seen, due):
                 self._step(table, member, estimator, number)
         else:
             x, y = self._lesson(table, member, estimator, due)

@@ -1,5 +1,7 @@
 """Independent arms: with fixed means, and with means that wander."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,27 +13,23 @@ from ..core import Action, Key, Round
 
 
 class _NormalArms(eqx.Module):
-    """Arms with normal means and noise; the world is their means."""
+    """Arms with normal means and noise; the world is their means. Its fields are a subclass's."""
 
-    arms: eqx.AbstractVar[int]
-    noise_std: eqx.AbstractVar[float]
-    prior_mean: eqx.AbstractVar[float]
-    prior_std: eqx.AbstractVar[float]
     __repr__ = short
 
-    def __check_init__(self) -> None:
+    def __check_init__(self: Any) -> None:
         checks.size("arms", self.arms)
         checks.positive("noise_std", self.noise_std)
         checks.scalar("prior_mean", self.prior_mean)
         checks.positive("prior_std", self.prior_std)
 
-    def init(self, key: Key) -> Array:
+    def init(self: Any, key: Key) -> Array:
         return self.prior_mean + self.prior_std * jax.random.normal(checks.key(key), (self.arms,))
 
-    def offer(self, key: Key, world: Array) -> Round:
+    def offer(self: Any, key: Key, world: Array) -> Round:
         return Round(jnp.eye(self.arms), world)
 
-    def outcome(self, key: Key, world: Array, action: Action) -> Array:
+    def outcome(self: Any, key: Key, world: Array, action: Action) -> Array:
         return world[action.index] + self.noise_std * jax.random.normal(key)
 
 

@@ -29,25 +29,18 @@ def in_cube(key: Key, arms: int, dim: int) -> Array:
 class _FeatureBandit(eqx.Module):
     """Draws a truth, and actions with it or, where they are `fresh`, anew in every period.
 
-    The world is `_played(key, truth)`, which has the `actions` and their `means`, or, where actions
-    are fresh, the truth; an offer then carries what was played.
+    The world is what a subclass's `_played(key, truth)` gives, which has `actions` and their
+    `means`, or, where actions are fresh, its `_truth(key)`; an offer then carries what was played.
     """
 
-    fresh: eqx.AbstractVar[bool]
     __repr__ = short
 
-    def _truth(self, key: Key) -> Any:
-        raise NotImplementedError
-
-    def _played(self, key: Key, truth: Any) -> Any:
-        raise NotImplementedError
-
-    def init(self, key: Key) -> Any:
+    def init(self: Any, key: Key) -> Any:
         truth_key, actions_key = jax.random.split(checks.key(key))
         truth = self._truth(truth_key)
         return truth if self.fresh else self._played(actions_key, truth)
 
-    def offer(self, key: Key, world: Any) -> Round:
+    def offer(self: Any, key: Key, world: Any) -> Round:
         now = self._played(key, world) if self.fresh else world
         return Round(now.actions, now.means, None, now if self.fresh else None)
 
