@@ -128,6 +128,7 @@ class Epinet(Indexed):
         self.prior = configured(default if prior is None else prior)
         self.scale = checks.positive("scale", scale)
         self.indices = checks.size("indices", indices)
+        checks.positive("inflation", inflation)
         head = GaussianMLP(units + learner.dim + width, hidden, width * math.prod(outputs))
         make = MakeAdditive(learner.make, head, self.prior, self.scale * inflation, self.width)
         learner = dataclasses.replace(learner, make=make, indices=self.indices)
@@ -219,6 +220,7 @@ class EnsemblePlus(Wrapper):
     ):
         self.members = checks.size("members", members)
         self.continuous = checks.flag("continuous", continuous)
+        checks.positive("inflation", inflation)
         if isinstance(learner, Linear):
             noise = Gaussian() if checks.flag("perturbed", perturbed) else Unperturbed()
             self.posterior = Ensemble(learner, members, noise, inflation)

@@ -150,6 +150,7 @@ class Hypermodel(Indexed):
     ):
         self.width = checks.size("width", width)
         self.indices = checks.size("indices", indices)
+        checks.positive("inflation", inflation)
         make = MakeWeights(plain_network("Hypermodel", learner).make, inflation, self.width)
         learner = dataclasses.replace(learner, make=make, indices=self.indices)
         super().__init__(learner, perturbed, inflation)
