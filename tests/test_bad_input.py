@@ -47,6 +47,9 @@ def net(make=MAKE, dim=3, capacity=6, *told, **settings):
 
 NET, HEADED, CLICKS = net(), net(HEADS, arms=4), net(MAKE, 3, 6, 0.5, loss=L.CrossEntropy())
 
+FIT = es.EstimatorEnsemble(Ridge, 2, arms=3)
+FITTED = FIT.update(KEY, FIT.init(KEY), Action(0, np.ones(2)), 1.0)
+
 
 class NoMean(eqx.Module):
     def __call__(self, output, target, noise_std):
@@ -373,6 +376,9 @@ SETTINGS = [
     (lambda: es.EstimatorEnsemble(Ridge, 3, start=0), V, "start must be at least 1"),
     (lambda: es.EstimatorEnsemble(Ridge, 3, growth=1.0), V, "growth must be greater than 1"),
     (lambda: es.EstimatorEnsemble(Ridge, 3, arms=0), V, "arms must be at least 1"),
+    (lambda: FIT.update(KEY, FIT.init(KEY), Action(3, jnp.ones(2)), 1.0), V, "between 0 and 2"),
+    (lambda: FIT.values(KEY, FITTED, jnp.ones((3, 3)), 0), V, r"\(K >= 1, 2\), got"),
+    (lambda: FIT.update(KEY, FITTED, Action(0, jnp.ones(3)), 1.0), V, r"must have shape \(2,\)"),
     # agents
     (lambda: A.Widening(es.Exact(LINE), 0.5), V, "most must be .* got 0.5"),
     (lambda: es.ThompsonSampling(ARM), T, "posterior must .*; IndependentArms has no sample"),
@@ -473,7 +479,7 @@ AGENTS = {
     "estimators": TREES,
 }
 ALL, LEARN = [*AGENTS], ["exact", "arms", "linear", "epsilon", "estimators"]
-ARMED, LINEAR, FITTED = ["exact", "arms"], ["linear", "epsilon"], ["estimators"]
+ARMED, LINEAR, TREE = ["exact", "arms"], ["linear", "epsilon"], ["estimators"]
 GOOD = Action(jnp.int32(1), jnp.ones(4))
 
 
@@ -519,7 +525,7 @@ CALLS = [
     (ALL, chances([[INF] * 4]), V, "features must be finite"),
     (ARMED, act(jnp.eye(5)), V, "has 4 arms, but 5"),
     (LINEAR, act(jnp.eye(5)), V, r"K >= 1, 4\)"),
-    (FITTED, act(np.ones((4, 0))), V, "need features"),
+    (TREE, act(np.ones((4, 0))), V, "need features"),
     # which of it can be had
     (ALL, act(jnp.eye(4), np.zeros(4, bool)), V, "available must leave at least one action"),
     (ALL, act(jnp.eye(4), np.ones(3, bool)), V, r"available must have shape \(4,\), got"),
@@ -538,8 +544,8 @@ CALLS = [
     (LINEAR, did(0, jnp.ones(5)), V, r"shape \(4,\), got \(5,\)"),
     (LINEAR, did(0, [1, 2, NAN, 4]), V, r"finite, got nan at \[2\]"),
     (LINEAR, did(0, ["1"] * 4), T, "must be an array of real numbers"),
-    (FITTED, did(0, np.ones((2, 2))), V, "features must have shape"),
-    (FITTED, did(0, [NAN, 1]), V, "features must be finite"),
+    (TREE, did(0, np.ones((2, 2))), V, "features must have shape"),
+    (TREE, did(0, [NAN, 1]), V, "features must be finite"),
     # what came of it
     (ALL, update(outcome=NAN), V, "an outcome must be finite, got nan"),
     (ALL, update(outcome=np.float32(INF)), V, "an outcome must be finite, got inf"),

@@ -88,23 +88,16 @@ def test_bounds_give_nothing_to_what_is_not_available():
         )
 
 
-@pytest.mark.parametrize(
-    "agent",
-    [
-        es.ThompsonSampling(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
-        es.agents.Persistent(es.Ensemble(es.PerAction(es.Linear(2), 3), 4)),
-        es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.1),
-        es.agents.SquareCB(es.PerAction(es.Linear(2), 3)),
-        es.Uniform(),
-    ],
-    ids=lambda agent: type(agent).__name__,
-)
-def test_what_is_available_may_be_a_plain_list(agent):
-    state, rows = agent.init(KEY), jnp.ones((3, 2))
-    have = agent.probabilities(state, rows, [True, False, True])
-    assert have[1] == 0
-    assert np.array_equal(have, agent.probabilities(state, rows, jnp.array([True, False, True])))
-    assert int(agent.act(KEY, state, rows, [False, False, True])) == 2
+def test_what_is_available_may_be_a_plain_list():
+    learner, rows = es.PerAction(es.Linear(2), 3), jnp.ones((3, 2))
+    for agent in (es.agents.Persistent(es.Ensemble(learner, 4)), es.agents.SquareCB(learner)):
+        state = agent.init(KEY)
+        have = agent.probabilities(state, rows, [True, False, True])
+        assert have[1] == 0
+        assert np.array_equal(
+            have, agent.probabilities(state, rows, jnp.array([True, False, True]))
+        )
+        assert int(agent.act(KEY, state, rows, [False, False, True])) == 2
 
 
 def test_one_row_of_features_stands_for_all_actions_of_greedy_rules():

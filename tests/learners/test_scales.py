@@ -289,17 +289,3 @@ def test_a_told_noise_means_what_it_says():
     known_offset = es.Linear(DIM, prior_mean=0.0)
     assert not known_offset.centred
     assert known_offset.center(jax.random.key(0))[0].seen is not None
-
-
-def test_what_was_seen_long_ago_counts_less():
-    """Outcomes whose noise falls from 10 to 0.1: only what forgets finds out soon."""
-    rng = np.random.default_rng(1)
-    y = np.concatenate([10 * rng.normal(size=100), 0.1 * rng.normal(size=200)])
-    x, index = np.ones((300, 1)), np.zeros(300, int)
-    found = []
-    for forgetting in (None, 0.9):
-        learner = es.Linear(1, forgetting=forgetting)
-        _, (shared, _) = learn(es.Exact(learner), jax.random.key(0), index, x, y)
-        found.append(float(shared.seen.noise_std))
-    assert found[0] > 3
-    assert found[1] < 0.2

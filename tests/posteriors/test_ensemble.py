@@ -104,15 +104,6 @@ def test_with_coupled_noise_the_order_of_the_same_counts_does_not_matter(learner
     np.testing.assert_allclose(ends[2], ends[0], rtol=0, atol=1e-9)
 
 
-def test_uncoupled_noise_depends_on_the_order():
-    learner, key = es.IndependentArms(2, 1.0), jax.random.key(0)
-    ensemble = es.Ensemble(learner, 5)
-    one, two = (
-        learn(ensemble, key, np.array(i), np.eye(2)[i], np.ones(2))[1] for i in ([0, 1], [1, 0])
-    )
-    assert np.abs(thetas(learner, one) - thetas(learner, two)).max() > 0.1
-
-
 def draws(perturbation, inflation=1.0, n=100_000) -> Any:
     noise = perturbation.draw(jax.random.key(0), (n,), inflation)
     return [
@@ -149,15 +140,6 @@ def test_bernoulli_weights_are_double_or_nothing():
     assert shift is None
     assert set(weight) == {0.0, 2.0}
     assert abs(weight.mean() - 1) < 5 / np.sqrt(len(weight))
-
-
-def test_no_perturbation_leaves_only_the_priors_spread():
-    learner, mean, cov, data = fixed_sequence()
-    ensemble = es.Ensemble(learner, 50, Unperturbed())
-    _, belief = learn(ensemble, jax.random.key(0), *data)
-    assert draws(Unperturbed()) == [None, None]
-    inside = np.cov(whitened(thetas(learner, belief), mean, cov).T)
-    assert np.linalg.eigvalsh(inside)[-1] < 1  # narrower than the posterior
 
 
 @pytest.mark.parametrize("learner", [es.IndependentArms(3), es.Linear(3)], ids=["arms", "linear"])
@@ -222,35 +204,6 @@ def test_members_start_at_draws_of_their_own_and_batches_have_a_key_other_than_t
     ensemble.update(key, belief, Action(jnp.int32(0), jnp.ones(2)), jnp.ones(()))
     assert len(part.keys) == len({*part.keys}) == 2
     assert tuple(jax.random.key_data(key).tolist()) not in part.keys
-
-
-def test_a_member_is_chosen_uniformly():
-    """Of n choices each of M members gets n / M, with a standard deviation below sqrt(n / M)."""
-    learner, n = es.IndependentArms(1, 1.0), 10_000
-    ensemble = es.Ensemble(learner, 5)
-    belief = ensemble.init(jax.random.key(0))
-    mine = thetas(learner, belief)[:, 0]
-    keys = jax.random.split(jax.random.key(1), n)
-    sampled = jax.vmap(lambda key: ensemble.sample(key, belief)(jnp.ones((1, 1))))(keys)
-    counts = [np.isclose(sampled[:, 0], m, rtol=1e-5).sum() for m in mine]
-    assert sum(counts) == n
-    assert np.abs(np.array(counts) - n / 5).max() < 5 * np.sqrt(n / 5)
-
-
-@pytest.mark.parametrize("inflation", [1.0, 3.0])
-def test_a_members_drift_is_standard_normal_inflated_and_independent_of_its_perturbation(inflation):
-    """M members with one arm each: the same key would give drift equal to shift. Five standard
-    deviations of the mean, the variance and the correlation."""
-    members = 20_000
-    ensemble = es.Ensemble(es.IndependentArms(1, forgetting=0.9), members, inflation=inflation)
-    noise = ensemble._noise(jax.random.key(0), ())
-    assert noise.drift is not None
-    drift, shift = np.asarray(noise.drift)[:, 0] / inflation, np.asarray(noise.shift) / inflation
-    assert abs(drift.mean()) < 5 / np.sqrt(members)
-    assert abs((drift**2).mean() - 1) < 5 * np.sqrt(2 / members)
-    assert abs((drift * shift).mean()) < 5 / np.sqrt(members)
-    assert noise.drift.shape == (members, 1)
-    assert es.Ensemble(es.IndependentArms(1), 3)._noise(jax.random.key(0), ()).drift is None
 
 
 @pytest.mark.parametrize(

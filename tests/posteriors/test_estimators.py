@@ -144,15 +144,6 @@ def test_an_estimator_for_each_action_learns_from_that_action_alone(tmp_path):
     assert es.simulate(agent, es.LinearBandit(dim=2, arms=3), 12, 1).mean.shape == (12,)
 
 
-def test_an_action_that_is_not_there_cannot_learn():
-    agent = es.EstimatorEnsemble(Ridge, members=2, arms=3)
-    state = agent.init(jax.random.key(0))
-    for index in (-1, 3):
-        action = es.core.Action(jnp.asarray(index), jnp.ones(2))
-        with pytest.raises(ValueError, match="between 0 and 2"):
-            agent.update(jax.random.key(1), state, action, jnp.asarray(1.0))
-
-
 KEY, X = jax.random.key(0), np.array([[1.0, 0.5], [-0.5, 1.0]])
 
 
@@ -232,18 +223,6 @@ def test_an_interrupted_choice_teaches_nobody_twice(monkeypatch):
     np.testing.assert_allclose(values(posterior, state), undisturbed, rtol=1e-6)
 
 
-def test_a_bandits_states_are_independent():
-    posterior = es.EstimatorEnsemble(MAKERS["steps"], 3)
-    bandit = es.Bandit(posterior, normalise=False)
-    play(bandit, offers(5))
-    kept = bandit.state.belief
-    before = values(posterior, kept)
-    play(bandit, offers(5, seed=1))
-    assert [len(table.rows) for table in kept.tables] == [5]
-    assert np.array_equal(values(posterior, kept), before)
-    assert [len(table.rows) for table in bandit.state.belief.tables] == [10]
-
-
 class Memory:
     """Keeps what it was fitted to."""
 
@@ -312,12 +291,3 @@ def test_a_classifier_sees_every_outcome_poisson_times():
     assert abs(counts.mean() - 1) < 5 / np.sqrt(counts.size)
     assert abs(counts.var() - 1) < 5 * np.sqrt(3 / counts.size)
     assert np.abs(np.corrcoef(counts)[~np.eye(5, dtype=bool)]).max() < 5 / np.sqrt(400)
-
-
-def test_rows_of_another_width_are_refused():
-    posterior = es.EstimatorEnsemble(MAKERS["steps"], 2)
-    state = taught(posterior, posterior.init(KEY), [1.0])
-    with pytest.raises(ValueError, match=r"action features must have shape \(K >= 1, 2\), got"):
-        posterior.values(KEY, state, jnp.ones((2, 3)), 0)
-    with pytest.raises(ValueError, match=r"the action's features must have shape \(2,\)"):
-        posterior.update(KEY, state, es.core.Action(jnp.int32(0), jnp.ones(3)), 1.0)

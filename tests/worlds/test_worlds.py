@@ -155,21 +155,6 @@ def test_wandering_arms_are_a_plain_numpy_loop():
             theta = theta + 0.5 * np.asarray(jax.random.normal(steps[t], (3,)), np.float64)
 
 
-def test_wandering_arms_spread_as_a_random_walk_does():
-    """Var m_t = prior^2 + t step^2 and Cov(m_s, m_t) = Var m_s for s < t."""
-    realizations = 4000
-    world = es.worlds.RandomWalkArms(3, 0.5, prior_std=0.8)
-    means, _, _, _ = played(world, 10, realizations)
-    walks = means[:, :, 0].astype(np.float64)
-    variance = 0.64 + 0.25 * np.arange(10)
-    want = np.minimum.outer(variance, variance)
-    got = np.cov(walks.T)
-    error = np.sqrt((np.outer(variance, variance) + want**2) / realizations)
-    assert np.abs((got - want) / error).max() < 4.5
-    arms = np.cov(np.diff(means, axis=1).reshape(-1, 3).T)
-    np.testing.assert_allclose(arms, 0.25 * np.eye(3), atol=0.01)
-
-
 def test_arms_that_do_not_move_are_gaussian_arms_to_the_bit():
     still, moving = es.GaussianArms(3, 0.7), es.worlds.RandomWalkArms(3, 0.0, noise_std=0.7)
     agent = es.EnsembleSampling(es.IndependentArms(3, 0.7), 4)
@@ -223,16 +208,6 @@ def test_contexts_may_be_a_function_of_the_period():
     np.testing.assert_allclose(features[0, :, 1], np.sin(angle), atol=1e-5)
     assert len({*features[0, :, 2].tolist()}) == 14
     assert repr(world) == "ContextualBandit(season, 3 features, 3 actions)"
-
-
-def test_a_model_per_action_learns_a_contextual_bandit():
-    world = es.ContextualBandit(np.random.default_rng(0).normal(size=(50, 3)), 4)
-    learner = es.PerAction(es.Linear(3, noise_std=1.0), 4)
-    runs = [
-        es.simulate(agent, world, 150, 100)
-        for agent in (es.EnsembleSampling(learner, 20), es.Uniform())
-    ]
-    assert runs[0].mean[-50:].mean() < 0.25 * runs[1].mean[-50:].mean()
 
 
 FRESH = {
