@@ -68,7 +68,7 @@ class Facts:
     context: bool = False
     """Whether a single row of features, their context, may stand for all actions."""
     columns: Sequence[str] | None = None
-    """What the features are called, where it was told; None: it knows them by position."""
+    """The names of the features, where they are given; None: features are known by position."""
     reward: Any = None
     """The known `Reward` of outcomes that are vectors; None: an outcome is its own reward."""
     host: bool = False

@@ -9,7 +9,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling.agents.persistent import Tried
+from ensemble_sampling.agents.persistent import Tries
 from ensemble_sampling.config import describe
 
 ARMS, DIM, MEMBERS = 4, 2, 6
@@ -113,7 +113,7 @@ def test_nothing_is_owed_without_tries_and_nothing_given_without_a_chance():
     plain = es.ThompsonSampling(ENSEMBLE)
     *_, (state, rows, _) = run(30)
     zero = jnp.zeros(ARMS)
-    fewest = Tried(jnp.asarray([30.0, 0, 0, 0]), zero, zero, *state[1][3:])
+    fewest = Tries(jnp.asarray([30.0, 0, 0, 0]), zero, zero, *state[1][3:])
     want = plain.probabilities(state[0], rows)
     for settings, same in (({"tries": 0.0}, True), ({"chance": 0.0}, True), ({}, False)):
         agent = es.agents.Persistent(ENSEMBLE, **settings)  # pyright: ignore[reportArgumentType]
@@ -124,7 +124,7 @@ def test_nothing_is_owed_without_tries_and_nothing_given_without_a_chance():
 def test_the_next_try_goes_to_the_action_tried_least():
     *_, (state, rows, _) = run(30)
     zero = jnp.zeros(ARMS)
-    tried = Tried(jnp.asarray([40.0, 2.0, 1.0, 1.0]), zero, zero, *state[1][3:])
+    tried = Tries(jnp.asarray([40.0, 2.0, 1.0, 1.0]), zero, zero, *state[1][3:])
     have = AGENT.probabilities((state[0], tried), rows)
     votes = es.ThompsonSampling(ENSEMBLE).probabilities(state[0], rows)
     moved = 0.4 * votes[0] * np.array([-1, 0, 0.5, 0.5])
@@ -167,7 +167,7 @@ def test_the_tries_of_many_actions_are_bounded():
     ensemble = es.Ensemble(es.PerAction(es.Linear(DIM), 300), 2)
     belief, ones = ensemble.init(jax.random.key(0)), jnp.ones(300)
     times = jnp.concatenate([jnp.ones(299), jnp.full(1, 2701.0)])
-    tried = Tried(times, 0 * ones, 0 * ones, jnp.zeros(()), jnp.ones(()))
+    tried = Tries(times, 0 * ones, 0 * ones, jnp.zeros(()), jnp.ones(()))
     values = jnp.stack([jnp.arange(300.0), jnp.arange(300.0) + 1])  # the last is best to all
     free, bounded = (es.agents.Persistent(ensemble, 1.0, share=share) for share in (None, 0.05))
     assert free.chances((belief, tried), values, None)[-1] == pytest.approx(0.5)

@@ -111,7 +111,7 @@ def test_models_are_trusted_by_their_evidence_and_a_member_is_their_average(floa
         scales.append(learned_scale(x, Y, ONE, prior))
         mean, _ = filtered(x, Y - scales[-1].center, ONE, np.ones(PERIODS), prior)
         np.testing.assert_allclose(known.seen.noise_std, scales[-1].noise_std, rtol=1e-8)
-        away = rows @ exact(own.away).T * np.asarray(known.seen.drawn_std(own.luck))
+        away = rows @ exact(own.away).T * np.asarray(known.seen.std_at(own.luck))
         values.append((scales[-1].center + rows @ mean[0])[:, None] + away)
     weights = np.exp(trust * np.array([s.evidence for s in scales]) + [faith, 0, 0])
     weights /= weights.sum()

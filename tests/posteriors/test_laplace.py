@@ -12,7 +12,7 @@ from ensemble_sampling.core import Action, fact
 from ensemble_sampling.learners.modules import vector
 from ensemble_sampling.networks import GaussianMLP
 from ensemble_sampling.posteriors import Laplace, NeuralLinear, Point
-from ensemble_sampling.posteriors.laplace import _shrunk
+from ensemble_sampling.posteriors.laplace import _condition
 
 DIM, KEY = 3, jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -138,7 +138,7 @@ def test_a_great_surprise_does_not_overshoot():
 def test_vectors_of_outcomes_add_a_curvature_in_every_direction():
     jacobian, half = RNG.normal(size=(2, 5)), RNG.normal(size=(2, 2))
     root, curvature = np.tril(RNG.normal(size=(5, 5))) + 3 * np.eye(5), half @ half.T
-    have = np.asarray(_shrunk(*(jnp.asarray(a, float) for a in (root, jacobian, curvature))))
+    have = np.asarray(_condition(*(jnp.asarray(a, float) for a in (root, jacobian, curvature))))
     want = np.linalg.inv(np.linalg.inv(root @ root.T) + jacobian.T @ curvature @ jacobian)
     np.testing.assert_allclose(have @ have.T, want, rtol=1e-3, atol=1e-4)
 

@@ -63,7 +63,7 @@ def shares(values: Array, available: Array | None = None, settled: bool = False)
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
     """
     available = checks.available(available, values.shape[-1])
-    if available is None:  # lest rounding leave none, see `_largest`
+    if available is None:  # so that `_largest` mends what rounding loses
         available = jnp.ones(values.shape[-1], bool)
     best = _largest(values, available, settled).astype(values.dtype)
     count = best.sum(axis=-1, keepdims=True)

@@ -16,7 +16,7 @@ MEMORY = 0.02  # share of the newest outcome in what is usual
 FIRST = 100  # tries that all actions together are owed besides a share of all outcomes
 
 
-class Tried(NamedTuple):
+class Tries(NamedTuple):
     """How often each action was tried, and how much models usually differ about it.
 
     times: outcomes that came back: a choice counts once its own is there, however late
@@ -68,7 +68,7 @@ class Persistent(PosteriorAgent):
 
     def init(self, key: Key) -> Any:
         zero, none = jnp.zeros(self.arms), jnp.full((), jnp.inf, float)
-        return super().init(key), Tried(zero, zero, zero, none, -none)
+        return super().init(key), Tries(zero, zero, zero, none, -none)
 
     def chances(
         self, state: Any, values: Array, available: Array | None, settled: bool = True
@@ -84,7 +84,7 @@ class Persistent(PosteriorAgent):
         given = chances * spare
         return chances - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
 
-    def _due(self, tried: Tried) -> Array:
+    def _due(self, tried: Tries) -> Array:
         """How many tries every action is owed by now."""
         outcomes = tried.times.sum()
         due = self.tries * jnp.log2(outcomes + 2)
@@ -92,7 +92,7 @@ class Persistent(PosteriorAgent):
             return due
         return jnp.minimum(due, (FIRST + self.share * outcomes) / len(tried.times))
 
-    def _owed(self, tried: Tried, differ: Array, available: Array | None) -> Array:
+    def _owed(self, tried: Tries, differ: Array, available: Array | None) -> Array:
         """Which actions are owed a try here and now."""
         due = self._due(tried)
         deviation = jnp.sqrt(jnp.maximum(tried.square - tried.usual**2, 0.0))
@@ -123,7 +123,7 @@ class Persistent(PosteriorAgent):
             after = jnp.where(nothing, now, usual + MEMORY * (now - usual))
             return jnp.where(anew, 0.0, after)
 
-        after = Tried(
+        after = Tries(
             tried.times.at[action.index].add(1),
             follow(tried.usual, differ),
             follow(tried.square, differ**2),

@@ -41,7 +41,7 @@ class Schedule(Protocol):
 
 
 class Constant(eqx.Module):
-    """The same epsilon for ever."""
+    """The same epsilon at all times."""
 
     epsilon: float
     __repr__ = short

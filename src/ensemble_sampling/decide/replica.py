@@ -84,7 +84,7 @@ class Replica:
     def __init__(self, setup: Setup, follows: bool = False):
         self.setup, self.inputs, self.follows = setup, setup.inputs, follows
         self.file, self.width, self.dtype = SNAPSHOT, None, setup.dtype
-        self._start, streams = threefry.begun(setup.seed)
+        self._start, streams = threefry.split_seed(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago

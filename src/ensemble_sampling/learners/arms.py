@@ -19,7 +19,7 @@ class Evidence(NamedTuple):
     pulls, mean: how often each arm was pulled, the prior counted in, and its posterior mean
     ones: that mean, had every outcome been 1, which centring outcomes takes away; None where they
         are not centred
-    seen: what the scale is learned from; None where it was told
+    seen: the learned scale of outcomes; None where `noise_std` is given
     """
 
     pulls: Sum
@@ -106,7 +106,7 @@ class IndependentArms(eqx.Module):
                 f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
             )
         seen = shared.seen
-        noise_std: Any = self.noise_std if seen is None else seen.drawn_std(member.luck)
+        noise_std: Any = self.noise_std if seen is None else seen.std_at(member.luck)
         return self._means(shared) + noise_std * member.away
 
     def observe(

@@ -58,9 +58,8 @@ class Member(NamedTuple):
     """A member of a linear model, and what a draw from its posterior is.
 
     away: how far its parameters are from the posterior mean, in units of the noise
-    luck: standard normal: how its own noise compares to the best known one, see
-        `OutcomeScale.drawn_std`; None where the noise was told, and where it differs by the weights
-        of outcomes already
+    luck: the standard normal that decides its own noise level, see `OutcomeScale.std_at`; None
+        where `noise_std` is given, and where members weigh outcomes, which makes it differ already
     """
 
     away: Any
@@ -68,7 +67,7 @@ class Member(NamedTuple):
 
 
 def draw_luck(key: Key, shape: tuple[int, ...], noise: Noise | None = None) -> Array | None:
-    """That of a member whose perturbations are like `noise`."""
+    """The luck of a member whose perturbations are like `noise`."""
     if noise is not None and noise.weight is not None:
         return None
     return jax.random.normal(jax.random.fold_in(key, 1), shape)
@@ -78,7 +77,7 @@ QUANTILES = [NormalDist().inv_cdf((n + 0.5) / 64) for n in range(64)]  # lucks o
 
 
 class OutcomeScale(NamedTuple):
-    """What the scale of outcomes is learned from, in whatever unit and with whatever offset.
+    """The scale of outcomes, learned from them, in whatever unit and with whatever offset.
 
     outcomes, center, square: how many outcomes, their mean and the sum of their squared deviations
     error: the sum of squared surprises, each over the factor s by which the model, in units of the
@@ -112,8 +111,8 @@ class OutcomeScale(NamedTuple):
         variance = (self.error + 2 * spread) / (self.outcomes + 1)
         return jnp.where(spread > 0, jnp.sqrt(variance), 1.0)
 
-    def drawn_std(self, luck: Any) -> Array:
-        """A noise standard deviation from its posterior, by a standard normal; None: the best one.
+    def std_at(self, luck: Any) -> Array:
+        """The noise level that a standard normal draws from its posterior; None: the best estimate.
 
         The variance of n outcomes has n - 1 degrees of freedom, and that over chi-square, whose
         quantiles are Wilson and Hilferty's (1931), is a draw of it: values spread as Student's t.
@@ -129,7 +128,7 @@ class OutcomeScale(NamedTuple):
     def rms_std(self) -> Array:
         """The root mean square of all draws: values of a model vary by so many of its widths."""
         every = jnp.reshape(jnp.asarray(QUANTILES, float), (-1, *(1 for _ in self.square.shape)))
-        return jnp.sqrt((self.drawn_std(every) ** 2).mean(axis=0))
+        return jnp.sqrt((self.std_at(every) ** 2).mean(axis=0))
 
     def add(
         self, outcome: Array, surprise: Array, s: Array, weight: Array | float = 1.0

@@ -10,7 +10,7 @@ from jax import Array
 from ..core import Action, Key
 
 FARTHEST = 5.0
-"""Features are told apart up to so many times their spread: a single one cannot blow up a model."""
+"""Features are clipped at so many standard deviations: a single one cannot blow up a model."""
 
 
 class Window(eqx.Module):

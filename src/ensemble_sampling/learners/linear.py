@@ -11,7 +11,7 @@ from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
 from ..linalg import triangle
-from ..rewards import Reward, checked
+from ..rewards import Reward, as_reward
 from .conjugate import Member, OutcomeScale, Sum, check_forgetting, draw_luck, wander
 
 
@@ -22,7 +22,7 @@ class Evidence(NamedTuple):
     mean: the posterior mean (d, ...)
     ones: the same, had every outcome been 1 (d,), which centring outcomes takes away; None where
         they are not centred
-    seen: what the scale is learned from; None where it was told
+    seen: the learned scale of outcomes; None where `noise_std` is given
     """
 
     root: Sum
@@ -91,7 +91,7 @@ class Linear(eqx.Module):
         )
         self.prior_mean = None if prior_mean is None else mean
         self.outcomes = outcomes
-        self.reward = checked(reward, outcomes)
+        self.reward = as_reward(reward, outcomes)
         self.forgetting = check_forgetting(forgetting)
 
     @property
@@ -152,9 +152,8 @@ class Linear(eqx.Module):
         return shared, member._replace(luck=None)
 
     def noise(self, shared: Evidence, luck: Array | None = None) -> Any:
-        """The noise's standard deviation, as told or as learned so far, for a member of such luck
-        or as best known."""
-        return self.noise_std if shared.seen is None else shared.seen.drawn_std(luck)
+        """The noise's standard deviation: as given, or as learned, for a member with that luck."""
+        return self.noise_std if shared.seen is None else shared.seen.std_at(luck)
 
     def predict(self, shared: Evidence, member: Member, features: Array) -> Array:
         checks.features(features, self.dim)

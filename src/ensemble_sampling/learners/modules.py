@@ -28,7 +28,7 @@ class _Draw(eqx.Module):
         return self.function(key)
 
 
-def configured(make: Any) -> Any:
+def as_config(make: Any) -> Any:
     """`make` as part of a configuration: a module with settings of its own, or a plain function."""
     if not callable(make):
         raise TypeError(f"make must be a function key -> module, got {make!r}")
@@ -77,9 +77,9 @@ class RandomisedPrior(eqx.Module):
     __repr__ = short
 
     def __post_init__(self) -> None:
-        self.make = configured(self.make)
+        self.make = as_config(self.make)
         self.scale = checks.positive("scale", self.scale)
-        self.start = None if self.start is None else configured(self.start)
+        self.start = None if self.start is None else as_config(self.start)
 
     def _sum(self, key: Key, first: Callable[[Key], Any]) -> WithPrior:
         first_key, prior_key = jax.random.split(key)

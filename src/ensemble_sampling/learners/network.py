@@ -15,7 +15,7 @@ from jax.lax import optimization_barrier as barrier
 from .. import checks
 from ..core import Action, Key, Noise, some_key
 from ..networks import Readout, true_gradient
-from ..rewards import Reward, checked
+from ..rewards import Reward, as_reward
 from . import modules
 from .histories import History, Moments, Reservoir, Scales, Window, put
 from .losses import Loss, SquaredError
@@ -81,7 +81,7 @@ class Network(eqx.Module):
     whose inputs are then one matrix product; each member has its own targets. `batch=None` takes
     the whole history in every step.
 
-    Sizes are all it needs to be told. The paper's networks learn with `learning_rate=0.1`,
+    Sizes are the only settings it needs. The paper's networks learn with `learning_rate=0.1`,
     `optimizer=optax.sgd`, the same `prior_std` as `make`, and the world's `noise_std`.
 
     make: key -> Equinox module taking features (dim,) to an output like the outcome. Its arrays of
@@ -101,7 +101,7 @@ class Network(eqx.Module):
     arms: for a network from a common context to one output per action (arms,), of which only
         the chosen one learns; `predict` then reads the first row of the features.
     indices: for a module with many models in it, `module.at(index)` with `module.index(key)` a
-        random one: how many of them a step averages over. Called as it is, it is the mean model.
+        random one: how many of them a step averages over. The module itself is the mean model.
     """
 
     make: Callable[[Key], Any]
@@ -127,7 +127,7 @@ class Network(eqx.Module):
     weights_shared = False
 
     def __post_init__(self) -> None:
-        self.make = modules.configured(self.make)
+        self.make = modules.as_config(self.make)
         self.dim = checks.size("dim", self.dim)
         self.capacity = checks.size("capacity", self.capacity)
         self.steps = checks.size("steps", self.steps)
@@ -140,7 +140,7 @@ class Network(eqx.Module):
                 "optimizer must make a transformation from the learning rate: give optax.adam and "
                 f"learning_rate=0.1, not optax.adam(0.1); got {self.optimizer!r}"
             )
-        self.reward = checked(self.reward, self.outcomes)
+        self.reward = as_reward(self.reward, self.outcomes)
         if self.arms is not None and self.outcomes is not None:
             raise ValueError("give outcomes (a vector per action) or arms (one output each)")
         needed = ("__call__", "mean", *(() if self.reward is None else ("expected",)))
@@ -220,7 +220,7 @@ class Network(eqx.Module):
         return jax.tree.map(lambda w, s: jnp.broadcast_to(s, w.shape), member.model, member.widths)
 
     def noise(self, shared: History, member: Member) -> Any:
-        """The noise's standard deviation, as told or as the member has learned it."""
+        """The noise's standard deviation: as given, or as the member has learned it."""
         if shared.scales is None:
             return self.noise_std
         return shared.scales.noise_std(member.error, shared.held)
@@ -294,7 +294,7 @@ class Network(eqx.Module):
         `batch_key`, where they are given."""
         self._check(member, action, outcome, noise)
         slot_key, common_key, mask_key = jax.random.split(key, 3)
-        member = self._surprised(mask_key, shared, member, action, outcome)
+        member = self._note_surprise(mask_key, shared, member, action, outcome)
         # The observation, and the member's perturbation of it, go where the history says.
         slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
         history = shared.add(slot, kept, action, outcome)
@@ -320,10 +320,10 @@ class Network(eqx.Module):
         if step is None and jax.default_backend() == "gpu":
             from ..fast import network_kernel
 
-            if network_kernel.wanted(self, member):
+            if network_kernel.applies(self, member):
 
                 def at_once(member: Member) -> Member:
-                    model, norm = network_kernel.learned(self, history, member, rows)
+                    model, norm = network_kernel.learn(self, history, member, rows)
                     return self.examine(member._replace(model=model), norm)
 
                 return history, jax.lax.platform_dependent(member, cuda=at_once, default=one_by_one)
@@ -340,7 +340,7 @@ class Network(eqx.Module):
                 f"{_kinds(member.noise)}: give init the same kinds"
             )
 
-    def _surprised(
+    def _note_surprise(
         self, key: Key, shared: History, member: Member, action: Action, outcome: Array
     ) -> Member:
         """Note how far off the member is, before it learns: what its noise is learned from."""
@@ -369,9 +369,11 @@ class Network(eqx.Module):
     def _step(self, i: Array, history: History, member: Member, batch: Batch) -> Member:
         """One gradient step on a batch of the history."""
         gradient = self.gradient(history, member, batch)
-        return self.moved(member, *self._optimizer.update(gradient, member.optimizer, member.model))
+        return self.apply_updates(
+            member, *self._optimizer.update(gradient, member.optimizer, member.model)
+        )
 
-    def moved(self, member: Member, updates: Any, state: Any) -> Member:
+    def apply_updates(self, member: Member, updates: Any, state: Any) -> Member:
         """The member after updates in the units of `gradient`, its optimizer in a new state."""
         if member.widths is not None:
             updates = jax.tree.map(jnp.multiply, updates, member.widths)

@@ -196,11 +196,10 @@ class Anytime(LearnerPosterior):
 
     Of the order of log T members suffice for T periods in linear (Janz et al., 2024), generalised
     linear and neural bandits (Sun et al., 2025, who double the horizon until it is long enough).
-    Whoever does not know T can let members join as time goes on. One that joins late must have
-    learned what was seen before, each outcome with a perturbation of its own. All `most` members
-    therefore learn from the first outcome on, which is what replaying the history to the newcomer
-    would lead to, needs no history, and keeps shapes static: time and memory are those of
-    `Ensemble(learner, most)`, and what grows is who is asked.
+    Where T is not known, members can join as time goes on. A late one must have learned all
+    earlier outcomes with perturbations of its own, so all `most` members learn from the first
+    outcome on: time and memory are those of `Ensemble(learner, most)`, and what grows is how many
+    of them are sampled.
 
     most: how many there can be; first: how many there are before the first outcome.
     """

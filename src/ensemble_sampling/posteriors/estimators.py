@@ -40,9 +40,9 @@ class Fit(NamedTuple):
 class Table:
     """The data of one model.
 
-    fits: every member's latest, a cache: which rows a fit sees depends on how many there are and
-        never on when somebody chose, so it may always be made again. States that come from one
-        another share it, and tell by the last row seen whether a fit is theirs.
+    fits: a cache of every member's latest. Which rows a fit sees depends on how many there are and
+        not on when it was asked for, so it can always be made again. A state shares the cache with
+        those that come from it, and recognises its own fits by the last row seen.
     """
 
     seeds: tuple[tuple[int, ...], ...]  # every member's
@@ -268,7 +268,7 @@ class EstimatorEnsemble:
         rows = table.rows[:count]
         if not hasattr(estimator, "predict_proba"):
             return self._remainder(table, member, rows, count)
-        # One outcome of each kind besides, at rows seen, for those who saw only one kind so far.
+        # One more outcome of each kind, since a classifier needs both.
         extra = np.random.default_rng([*table.seeds[member], count]).choice(count, 2)
         repeated = np.repeat(np.arange(count), [row.counts[member] for row in rows])
         chosen = [rows[i] for i in (*repeated, *extra)]

@@ -14,11 +14,11 @@ from .. import checks
 from ..config import short
 from ..core import Action, Key, Model, Wrapper, some_key
 from ..learners.linear import Linear
-from ..learners.modules import Frozen, configured
+from ..learners.modules import Frozen, as_config
 from ..learners.network import Network
 from ..networks import MLP, GaussianMLP
 from .ensemble import Ensemble, Gaussian, Unperturbed
-from .indexed import Indexed, plain_network, several
+from .indexed import Indexed, plain_network, stacked_draws
 
 
 def _layered(name: str, learner: Any) -> tuple[Network, MLP]:
@@ -125,7 +125,7 @@ class Epinet(Indexed):
         self.width = checks.size("width", width)
         self.hidden = hidden
         default = GaussianMLP(learner.dim, (5, 5), outputs[0] if outputs else None)
-        self.prior = configured(default if prior is None else prior)
+        self.prior = as_config(default if prior is None else prior)
         self.scale = checks.positive("scale", scale)
         self.indices = checks.size("indices", indices)
         checks.positive("inflation", inflation)
@@ -178,7 +178,7 @@ class MakeHeads(eqx.Module):
     continuous: bool = eqx.field(static=True)
 
     def _factors(self, key: Key, factor: Array | float) -> Array:
-        return factor * several(lambda k: self.make(k).weights[-1], key, self.members)
+        return factor * stacked_draws(lambda k: self.make(k).weights[-1], key, self.members)
 
     def __call__(self, key: Key) -> Heads:
         base = silent(self.make(key))

@@ -1,8 +1,8 @@
 """One network that holds a model for every random index: hypermodels and Bayes by backprop.
 
-What `Network` asks of such a module is `index(key)`, a random index, `at(index)`, the model of it,
-and to be called as it is, which is the mean model. `make(key)` draws it as it starts, and
-`make.wide(key)` so that every array is as wide as it may become: the units in which it learns.
+Such a module has `index(key)`, a random index, and `at(index)`, the model of that index; the module
+itself is the mean model. `make(key)` draws it as it starts, and `make.wide(key)` with every array
+as wide as its prior: the units in which `Network` learns it.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def plain_network(name: str, learner: Any) -> Network:
     return learner
 
 
-def several(draw: Any, key: Key, count: int) -> Any:
+def stacked_draws(draw: Any, key: Key, count: int) -> Any:
     """`count` draws side by side, divided by the root of it: their sum is as wide as one."""
     drawn = jax.vmap(draw)(jax.random.split(key, count))
     return jax.tree.map(lambda w: w / jnp.sqrt(count), drawn)
@@ -112,7 +112,7 @@ class MakeWeights(eqx.Module):
     width: int = eqx.field(static=True)
 
     def _factors(self, key: Key, factor: Array | float) -> Any:
-        drawn = several(lambda k: modules.parts(self.make(k))[0], key, self.width)
+        drawn = stacked_draws(lambda k: modules.parts(self.make(k))[0], key, self.width)
         return jax.tree.map(lambda w: factor * w, drawn)
 
     def __call__(self, key: Key) -> Weights:

@@ -16,7 +16,7 @@ from ..learners.network import Batch, Member, Network
 from .exact import LearnerPosterior
 
 FLOOR = 0.1
-"""Added to a gradient's root mean square, lest flat directions take endless steps."""
+"""Added to a gradient's root mean square, so that steps in flat directions stay bounded."""
 
 
 def _plain(rate: Any) -> optax.GradientTransformation:
@@ -107,7 +107,7 @@ class Langevin(LearnerPosterior):
             -rate * size * g + jnp.sqrt(heat * size) * jax.random.normal(k, g.shape, g.dtype)
             for g, size, k in zip(leaves, sizes, jax.random.split(key, len(leaves)), strict=True)
         ]
-        return learner.moved(member, jax.tree.unflatten(structure, updates), state)
+        return learner.apply_updates(member, jax.tree.unflatten(structure, updates), state)
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         shared, members = belief

@@ -20,7 +20,7 @@ from .exact import LearnerPosterior
 NEWTON, HALVINGS = 8, 8  # steps to the mode, and how often one may be halved
 
 
-class Bell(NamedTuple):
+class Mode(NamedTuple):
     """A network at its mode, and how far from it weights may be.
 
     spread: a root of the covariance (p, p), or the precision of every weight (p,)
@@ -50,8 +50,8 @@ class Laplace(LearnerPosterior):
         (theta - mode)' Lambda (theta - mode) / 2 plus the newest outcome's negative
         log-likelihood; no history is kept. For linear models with Gaussian noise that is the
         exact posterior. The prior's mean is where the learner starts its single best model.
-        "last": of the last layer's, the others being certain. The network learns as it always
-        does, and J is taken once, at the network of its day; `NeuralLinear` takes it anew.
+        "last": of the last layer's; the others count as certain. The network learns as usual, and
+        J is taken once, when the outcome is learned; `NeuralLinear` takes it anew every time.
         "diagonal": of all, as if they were independent.
     inflation: scales how far samples are from the mode.
     """
@@ -90,34 +90,39 @@ class Laplace(LearnerPosterior):
     def _last(self) -> bool:
         return self.covariance == "last"
 
-    def init(self, key: Key) -> Bell:
+    def init(self, key: Key) -> Mode:
         shared, member = self.learner.center(key)
         width, _ = vector(self.learner.prior_widths(member), self._last)
         spread = width**-2.0 if self.covariance == "diagonal" else jnp.diag(width)
-        return Bell(shared, member, spread)
+        return Mode(shared, member, spread)
 
-    def update(self, key: Key, belief: Bell, action: Action, outcome: Array) -> Bell:
+    def update(self, key: Key, belief: Mode, action: Action, outcome: Array) -> Mode:
         shared, member, spread = belief
         if self.covariance == "full":
             self.learner.check_outcome(outcome)
             checks.array("the action's features", action.features, (self.learner.dim,))
             member = self._newton(belief, action, outcome)
-            jacobian, curvature = self._bend(belief, belief.member, action, outcome, member)
-            return Bell(shared, member, _shrunk(spread, jacobian, curvature))
+            jacobian, curvature = self._derivatives(belief, belief.member, action, outcome, member)
+            return Mode(shared, member, _condition(spread, jacobian, curvature))
         shared, member = self.learner.observe(key, shared, member, action, outcome, Noise())
-        after = Bell(shared, member, spread)
-        jacobian, curvature = self._bend(after, member, action, outcome, member)
+        after = Mode(shared, member, spread)
+        jacobian, curvature = self._derivatives(after, member, action, outcome, member)
         if self._last:
-            return after._replace(spread=_shrunk(spread, jacobian, curvature))
+            return after._replace(spread=_condition(spread, jacobian, curvature))
         gained = jnp.einsum("qp,qr,rp->p", jacobian, curvature, jacobian)
         return after._replace(spread=spread + gained)
 
-    def _outputs(self, belief: Bell, member: Member, parameters: Any, action: Action) -> Array:
+    def _outputs(self, belief: Mode, member: Member, parameters: Any, action: Action) -> Array:
         """The outputs (q,) that an outcome of the action is compared with."""
         return jnp.atleast_1d(self.learner.output(belief.shared, member, parameters, action))
 
-    def _bend(
-        self, belief: Bell, slope_at: Member, action: Action, outcome: Array, bend_at: Member
+    def _derivatives(
+        self,
+        belief: Mode,
+        slope_at: Member,
+        action: Action,
+        outcome: Array,
+        bend_at: Member,
     ) -> tuple[Array, Array]:
         """J (q, p) of the outputs at one network, and H (q, q) of the outcome's at another."""
         weights, back = vector(slope_at.living, self._last)
@@ -129,13 +134,13 @@ class Laplace(LearnerPosterior):
         likelihood = self._likelihood(belief, bend_at, outcome)
         return jax.jacrev(outputs)(weights), jax.hessian(likelihood)(at)
 
-    def _likelihood(self, belief: Bell, member: Member, outcome: Array) -> Any:
+    def _likelihood(self, belief: Mode, member: Member, outcome: Array) -> Any:
         """The negative log-likelihood of the outcome as a function of outputs (q,)."""
         learner, noise_std = self.learner, self.learner.noise(belief.shared, member)
         shape = jnp.shape(outcome)
         return lambda output: learner.loss(output.reshape(shape), outcome, noise_std) / 2
 
-    def _newton(self, belief: Bell, action: Action, outcome: Array) -> Member:
+    def _newton(self, belief: Mode, action: Action, outcome: Array) -> Member:
         """The mode after the outcome, for outputs as linear as they are at the mode before.
 
         It is mode + Lambda^-1 J' a, with a minimising a'S a / 2 + loss(output + S a), where
@@ -160,31 +165,31 @@ class Laplace(LearnerPosterior):
         def step(_: int, a: Array) -> Array:
             now = output + s @ a
             bent, downhill = jax.hessian(loss)(now) @ s, -(a + jax.grad(loss)(now))
-            tried = a + lengths[:, None] * _solved(jnp.eye(len(a)) + bent, downhill)
+            tried = a + lengths[:, None] * _solve(jnp.eye(len(a)) + bent, downhill)
             costs = jax.vmap(cost)(tried)
             return tried[jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))]
 
         a = jax.lax.fori_loop(0, NEWTON, step, jnp.zeros_like(output))
         return self.learner.examine(member._replace(model=back(weights + root @ (rooted.T @ a))))
 
-    def sample(self, key: Key, belief: Bell) -> Model:
+    def sample(self, key: Key, belief: Mode) -> Model:
         shared, member, spread = belief
         weights, back = vector(member.living, self._last)
         z = self.inflation * jax.random.normal(key, weights.shape)
         far = z * jax.lax.rsqrt(spread) if self.covariance == "diagonal" else spread @ z
         return _model(self.learner, shared, member, back(weights + far))
 
-    def diverged(self, belief: Bell) -> Array:
+    def diverged(self, belief: Mode) -> Array:
         """How often the network had to be put back to its start, or its width was lost."""
         return jnp.maximum(self.learner.diverged(belief.member), broken(belief.spread))
 
 
-def _solved(matrix: Array, right: Array) -> Array:
+def _solve(matrix: Array, right: Array) -> Array:
     """matrix^-1 right; of a single number, which is the usual case, without a factorisation."""
     return right / matrix[0] if len(right) == 1 else linalg.solve(matrix, right)
 
 
-def _shrunk(root: Array, jacobian: Array, curvature: Array) -> Array:
+def _condition(root: Array, jacobian: Array, curvature: Array) -> Array:
     """A root of (Lambda + J' H J)^-1 from one of Lambda^-1.
 
     With H = L L' that is a rank-one step for every column of J'L: v = root' J'L_i, s^2 = 1 + v'v,

@@ -11,7 +11,7 @@ from .. import checks
 from ..config import LATER, short
 from ..core import Action, Key, Round
 from ..networks import MLP, GaussianMLP
-from ..rewards import Reward, checked
+from ..rewards import Reward, as_reward
 
 
 def on_sphere(key: Key, arms: int, dim: int) -> Array:
@@ -160,7 +160,7 @@ class NetworkBandit(_FeatureBandit):
         self.noise_std = checks.positive("noise_std", noise_std)
         widths = () if hidden is None else (checks.size("hidden", hidden),)
         self.outcomes = outcomes
-        self.reward = checked(reward, outcomes)
+        self.reward = as_reward(reward, outcomes)
         self.fresh = checks.flag("fresh", fresh)
         self.truth = GaussianMLP(dim, widths, outcomes, prior_std, slope=0.0, squash=hidden is None)
 
