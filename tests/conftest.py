@@ -33,8 +33,9 @@ OPTIMISED = (
 )
 SLOW = (
     # Claims over many worlds, kills and interrupts over many rounds, studies, trained networks.
-    "posteriors/test_anytime.py",
-    "learners/test_blend.py",
+    "learners/test_several.py::test_models_are_trusted",
+    "learners/test_several.py::test_a_blend_of",
+    "learners/test_several.py::test_the_narrow_width",
     "test_contract.py::test_every_environment_can_be_simulated",
     "test_contract.py::test_jit_traces_act_and_update_once",
     "test_contract.py::test_one_decision_at_a_time",
@@ -62,7 +63,6 @@ SLOW = (
     "learners/test_network.py",
     "learners/test_network_defaults.py",
     "posteriors/test_network_posteriors.py",
-    "posteriors/test_neural_linear.py",
     "agents/test_persistent.py",
     "study/test_planning.py",
     "ledger/test_postgres_faults.py::test_a_ledger_goes_on_whenever_its_connection_is_lost[False",
@@ -82,12 +82,9 @@ VARIATIONS = (
     # Cases of the contract that differ from another by one setting, or train networks.
     "arms that forget",
     "ensemble of linear that forget",
-    "rademacher",
-    "unperturbed",
     "vector outcomes",
     "vectors of unknown scale",
     "forgetting per action",
-    "poisson ensemble per action",
     "poisson ensemble of unknown scale",
     "networks with a reservoir",
     "clicks",
@@ -97,7 +94,6 @@ VARIATIONS = (
     "growing ensemble of networks",
     "laplace",
     "bayes by backprop",
-    "bernoulli ensemble of arms",
     "blend",
     "ensemble++",
     "epinet",

@@ -1,5 +1,6 @@
 """The paper's formulas in plain float64 NumPy, and ways to look into a belief."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ from jax import Array
 
 import ensemble_sampling as es
 from ensemble_sampling.learners.arms import Evidence
-from ensemble_sampling.learners.sums import Sum
+from ensemble_sampling.learners.conjugate import Sum
 
 
 def regression(x, y, noise_std, mean, cov, weights=None) -> tuple[np.ndarray, np.ndarray]:
@@ -61,23 +62,26 @@ def covariance(learner: Any, belief: Any) -> np.ndarray:
     return root @ np.swapaxes(root, -1, -2)
 
 
-def updates(posterior: Any, belief: Any, keys: Any, indices: Any, x: Any, y: Any) -> Any:
-    """The belief after the observations (indices[t], x[t], y[t]), each with its own key."""
+def updates(posterior: Any, belief: Any, keys: Any, indices: Any, x: Any, y: Any, every=False):
+    """The belief after the observations (indices[t], x[t], y[t]), each with its own key; `every`:
+    after each of them, stacked."""
 
-    def step(belief: Any, seen: Any) -> tuple[Any, None]:
+    def step(belief: Any, seen: Any) -> tuple[Any, Any]:
         key, index, features, outcome = seen
-        return posterior.update(key, belief, es.core.Action(index, features), outcome), None
+        belief = posterior.update(key, belief, es.core.Action(index, features), outcome)
+        return belief, belief if every else None
 
-    return jax.lax.scan(step, belief, (keys, indices, x, y))[0]
+    return jax.lax.scan(step, belief, (keys, indices, x, y))[every]
 
 
-@jax.jit  # posteriors are pytrees: one compilation serves every prior and noise of a shape
-def learn(posterior: Any, key: Any, indices: Any, x: Any, y: Any) -> tuple[Any, Any]:
+# Posteriors are pytrees: one compilation serves every prior and noise of a shape.
+@partial(jax.jit, static_argnames="every")
+def learn(posterior: Any, key: Any, indices: Any, x: Any, y: Any, every=False) -> tuple[Any, Any]:
     """(belief before, belief after) the observations, the t-th with key fold_in(key, t)."""
     start = posterior.init(key)
     keys = jax.vmap(lambda t: jax.random.fold_in(key, t))(jnp.arange(len(y)))
     x, y = jnp.asarray(x, float), jnp.asarray(y, float)
-    return start, updates(posterior, start, keys, indices, x, y)
+    return start, updates(posterior, start, keys, indices, x, y, every)
 
 
 def noises(ensemble: es.Ensemble, key: Any, periods: int) -> tuple[Array, Array]:

@@ -68,20 +68,6 @@ def test_vector_outcomes_are_learned_and_scored(kind):
     np.testing.assert_allclose(np.asarray(have), np.tile(want, (3, 1)), atol=0.15)
 
 
-def test_a_vector_world_scores_by_expected_reward():
-    world = es.NetworkBandit(
-        DIM, arms=6, hidden=3, noise_std=1.0, outcomes=2, reward=lambda y: y[0] - y[1] ** 2
-    )
-    key = jax.random.key(0)
-    state = world.init(key)
-    draws = jax.vmap(
-        lambda k: world.outcome(k, state, es.core.Action(jnp.array(2), state.actions[2]))
-    )(jax.random.split(key, 20_000))
-    sampled = np.asarray(draws[:, 0] - draws[:, 1] ** 2)
-    error = sampled.std() / np.sqrt(len(sampled))
-    assert abs(sampled.mean() - float(state.means[2])) < 5 * error
-
-
 # Clicks
 
 
@@ -96,16 +82,11 @@ def test_cross_entropy_is_twice_the_negative_log_likelihood_of_a_click():
 
 
 def logit_network(outputs: int, reward, **settings) -> es.Network:
-    return es.Network(
+    make, clicks = (
         es.networks.GaussianMLP(DIM, (), outputs, prior_std=1.0),
-        DIM,
-        10,
-        0.5,
-        loss=es.learners.CrossEntropy(),
-        outcomes=outputs,
-        reward=reward,
-        **settings,
+        es.learners.CrossEntropy(),
     )
+    return es.Network(make, DIM, 10, 0.5, loss=clicks, outcomes=outputs, reward=reward, **settings)
 
 
 def weighed(reward, chances: np.ndarray) -> np.ndarray:
@@ -154,18 +135,9 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
     x = rng.normal(size=(periods, dim)) * 0.3
     y = rng.integers(0, 2, periods)
     make = lambda key: es.networks.MLP([prior_std * jax.random.normal(key, (dim,))])  # noqa: E731
-    learner = es.Network(
-        make,
-        dim,
-        periods,
-        0.5,
-        prior_std,
-        loss=es.learners.CrossEntropy(),
-        batch=None,
-        steps=3,
-        learning_rate=0.3,
-        optimizer=optax.sgd,
-    )
+    how: Any = {"batch": None, "steps": 3, "learning_rate": 0.3, "optimizer": optax.sgd}
+    clicks = es.learners.CrossEntropy()
+    learner = es.Network(make, dim, periods, 0.5, prior_std, loss=clicks, **how)
     _, end = learn(es.Ensemble(learner, members), jax.random.key(0), np.zeros(periods, int), x, y)
     theta = np.asarray(end[1].model.weights[0])
     p = 1 / (1 + np.exp(-x @ theta.mean(axis=0)))
@@ -177,13 +149,8 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
 
 def test_a_click_network_predicts_chances_and_learns():
     world = es.LogisticBandit(3, arms=20, prior_std=1.0, bias=-1.0)
-    learner = es.Network(
-        lambda key: es.networks.MLP([jax.random.normal(key, (3,))]),
-        3,
-        400,
-        0.5,
-        loss=es.learners.CrossEntropy(),
-    )
+    make = lambda key: es.networks.MLP([jax.random.normal(key, (3,))])  # noqa: E731
+    learner = es.Network(make, 3, 400, 0.5, loss=es.learners.CrossEntropy())
     result = es.simulate(es.EnsembleSampling(learner, 10), world, periods=400, realizations=30)
     uniform = es.simulate(es.Uniform(), world, periods=400, realizations=30)
     assert result.mean[-50:].mean() < 0.35 * uniform.mean[-50:].mean()

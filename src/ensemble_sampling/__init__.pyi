@@ -13,9 +13,9 @@ from . import (
     simulation,
     worlds,
 )
-from .agents.epsilon_greedy import EpsilonGreedy
+from .agents.greedy import Uniform
+from .agents.point import EpsilonGreedy
 from .agents.thompson import EnsembleSampling, Greedy, ThompsonSampling
-from .agents.uniform import Uniform
 from .client import AsyncClient, Client, ServiceError
 from .decide.bandit import Bandit
 from .decide.decisions import Decision
@@ -26,8 +26,8 @@ from .inputs.hashing import Hasher
 from .learners.arms import IndependentArms
 from .learners.linear import Linear
 from .learners.network import Network
-from .learners.per_action import PerAction
 from .learners.random_features import RandomFeatures
+from .learners.several import PerAction
 from .posteriors.ensemble import Ensemble
 from .posteriors.estimators import EstimatorEnsemble
 from .posteriors.exact import Exact
@@ -38,11 +38,8 @@ from .simulation.sweep import sweep
 from .study import diagnostics, theory
 from .study.planning import plan
 from .worlds.arms import GaussianArms
-from .worlds.clicks import LogisticBandit
-from .worlds.contextual import ContextualBandit
-from .worlds.labelled import Classification
-from .worlds.linear import LinearBandit
-from .worlds.network import NetworkBandit, NeuronBandit
+from .worlds.contexts import Classification, ContextualBandit
+from .worlds.features import LinearBandit, LogisticBandit, NetworkBandit, NeuronBandit
 
 __all__ = [
     "AsyncClient",

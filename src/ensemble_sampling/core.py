@@ -68,7 +68,7 @@ class Facts:
     context: bool = False
     """Whether a single row of features, their context, may stand for all actions."""
     columns: Sequence[str] | None = None
-    """What the features are called, where it was told; None: it knows them by position."""
+    """The names of the features, where they are given; None: features are known by position."""
     reward: Any = None
     """The known `Reward` of outcomes that are vectors; None: an outcome is its own reward."""
     host: bool = False
@@ -164,11 +164,11 @@ def some_key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
-class Environment(Protocol):
-    """A world to decide in, drawn from a prior.
+# What a part may say of itself beyond the methods below is in `Facts`.
 
-    One that changes has `advance(key, world, period)` as well, see `Facts`.
-    """
+
+class Environment(Protocol):
+    """A world to decide in, drawn from a prior."""
 
     def init(self, key: Key) -> Any:
         """Draw the truth."""
@@ -188,8 +188,7 @@ class Learner(Protocol):
 
     `shared` is what all members have in common (a covariance, the inputs seen) and is stored
     once; it must not depend on `member` or `noise`, except that a learner whose `shared` depends on
-    `noise.weight` says so by `weights_shared = True`. What else it may say is in `Facts`: `arms`,
-    `dim`, `reward`, `drift_shape`, `label`, `diverged(member)` and `check_outcome(outcome)`.
+    `noise.weight` says so by `weights_shared = True`.
     """
 
     def init(
@@ -225,11 +224,7 @@ class ConjugateLearner(Learner, Protocol):
 
 
 class Posterior(Protocol):
-    """Something plausible models can be sampled from.
-
-    What it may say of itself is in `Facts`: `arms`, `dim`, `reward`, `host`, `label`,
-    `diverged(belief)` and `check_outcome(outcome)`.
-    """
+    """Something plausible models can be sampled from."""
 
     def init(self, key: Key) -> Any: ...
 
@@ -245,11 +240,7 @@ class Posterior(Protocol):
 
 
 class Agent(Protocol):
-    """A rule for choosing, and what it has learned so far.
-
-    What it may say of itself is in `Facts`: `arms`, `dim`, `reward`, `host`, `label`,
-    `values(key, state, features)`, `diverged(state)` and `check_outcome(outcome)`.
-    """
+    """A rule for choosing, and what it has learned so far."""
 
     def init(self, key: Key) -> Any: ...
 

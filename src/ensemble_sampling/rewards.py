@@ -91,7 +91,7 @@ class Reward(eqx.Module):
         return 2 ** int(np.ceil(np.log2(points)))  # Sobol points are balanced in powers of two
 
 
-def checked(reward: Any, outcomes: int | None) -> Reward | None:
+def as_reward(reward: Any, outcomes: int | None) -> Reward | None:
     """A `Reward` for the outcome's width; a plain number needs none and allows none."""
     if outcomes is None:
         if reward is not None:

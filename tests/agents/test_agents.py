@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ensemble_sampling as es
-from ensemble_sampling.agents import epsilon_greedy, thompson
+from ensemble_sampling.agents import point, thompson
 from ensemble_sampling.agents.greedy import greedy, shares
 from ensemble_sampling.agents.thompson import as_agent
 from ensemble_sampling.config import describe, labels
@@ -109,10 +109,7 @@ def test_the_annealed_schedule_is_k_over_k_plus_t():
 
 
 def test_annealing_counts_observations():
-    agent, key = (
-        es.EpsilonGreedy(es.IndependentArms(2, prior_mean=0.0), es.agents.Annealed(1)),
-        None,
-    )
+    agent = es.EpsilonGreedy(es.IndependentArms(2, prior_mean=0.0), es.agents.Annealed(1))
     key = jax.random.key(0)
     state = agent.init(key)
     for t in range(4):
@@ -202,27 +199,6 @@ def test_epsilon_follows_anybodys_schedule(schedule, label, shares):
     assert result.label == label
 
 
-@pytest.mark.parametrize(
-    ("schedule", "error", "message"),
-    [
-        (lambda t: 2.0, ValueError, "epsilon after 0 observations must be between 0 and 1, got 2"),
-        (lambda t: jnp.where(t < 999, 0.1, -1.0), ValueError, "after 1000 observations"),
-        (lambda t: jnp.where(t == 1, 1.1, 0.1), ValueError, "after 1 observations .* got 1.1"),
-        (lambda t: jnp.ones(2), TypeError, "must be a single real number"),
-        (lambda t: "often", TypeError, "must be a single real number, got 'often'"),
-        (lambda t: jnp.nan, ValueError, "epsilon after 0 observations must be finite"),
-        (lambda t: 0.5 if t < 9 else 0.1, TypeError, r"jnp.where\(t < 100, 0.5, 0.1\), not `if`"),
-        (lambda t: float(t) * 0.0, TypeError, "jax.numpy in place of numpy and math"),
-        (es.agents.Annealed, TypeError, r"number or a schedule: write Annealed\(...\)"),
-        ("0.1", TypeError, "epsilon must be a single real number, got '0.1'"),
-        (None, TypeError, "epsilon must be a single real number, got None"),
-    ],
-)
-def test_a_schedule_that_gives_no_shares_is_refused_at_once(schedule, error, message):
-    with pytest.raises(error, match=message):
-        es.EpsilonGreedy(es.IndependentArms(2), schedule)
-
-
 class Witness:
     """A posterior that only notes the keys it is given; written without any of our classes."""
 
@@ -252,7 +228,7 @@ def test_model_tie_and_coin_are_drawn_with_keys_of_their_own(monkeypatch):
     witness = Witness()
     tied = lambda key, values, available: witness.note(key) or jnp.int32(0)  # noqa: E731
     monkeypatch.setattr(thompson, "greedy", tied)
-    monkeypatch.setattr(epsilon_greedy, "greedy", tied)
+    monkeypatch.setattr(point, "greedy", tied)
     uniform = jax.random.uniform
     monkeypatch.setattr(jax.random, "uniform", lambda key: witness.note(key) or uniform(key))
     rule = es.EpsilonGreedy(es.IndependentArms(2), 0.5)
@@ -271,14 +247,8 @@ def test_a_posterior_is_taken_as_thompson_sampling_over_it():
     made = as_agent(posterior)
     assert isinstance(made, es.ThompsonSampling)
     assert made.posterior is posterior
-    for wrong, message in (
-        (es.Linear(3), r"wrap a learner as in EnsembleSampling\(learner, members=30\); got Linear"),
-        (es.Uniform, r"write Uniform\(...\), not the class"),
-        (3, "expected an agent"),
-        (SimpleNamespace(act=None), "agent must have the methods .* has no init"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            as_agent(wrong)
+    with pytest.raises(TypeError, match=r"agent must have the methods .* has no init"):
+        as_agent(SimpleNamespace(act=None))
 
 
 def test_agents_say_what_their_learners_know_of_actions_and_rewards():
@@ -339,6 +309,19 @@ class Tree:
         "GaussianArms(arms=3, prior_std=2)",
         "LogisticBandit(dim=3, arms=4, bias=-1)",
         "EnsembleSampling(Network(GaussianMLP(dim=3, hidden=(5,)), dim=3, capacity=8), members=3)",
+        "EnsembleSampling(Network(GaussianMLP(dim=2, hidden=(3,), prior_std=1), dim=2, "
+        "noise_std=1, prior_std=1), members=5)",
+        "Linear(dim=3, noise_std=0.5, prior_mean=0, prior_std=2, forgetting=0.9)",
+        "IndependentArms(arms=3, noise_std=1)",
+        "PerAction(Linear(dim=3), arms=4)",
+        "Blend(learners=(Linear(dim=3), Linear(dim=2)))",
+        "Blend(learners=(Linear(dim=3, prior_std=2),), trust=0.1, faith=0)",
+        "RandomFeatures(Linear(dim=163), dim=3)",
+        "RandomFeatures(Linear(dim=13), dim=3, waves=((10, 1, 2),), seed=4)",
+        "PerAction(Blend(learners=(Linear(dim=2), Linear(dim=1))), arms=2)",
+        "Persistent(Ensemble(PerAction(Linear(dim=2), arms=2), members=3), tries=1)",
+        "UCB(Exact(Linear(dim=3, noise_std=0.7)), width=2)",
+        "RandomisedPrior(GaussianMLP(dim=2, hidden=(3,)), scale=2)",
     ],
 )
 def test_what_is_printed_is_what_one_would_write(text):

@@ -3,16 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.agents.greedy import votes
-from ensemble_sampling.agents.widening import Widening
+from ensemble_sampling.agents import Widening
 from ensemble_sampling.decide.default import Default
-from ensemble_sampling.worlds.linear import on_sphere
+from ensemble_sampling.worlds.features import on_sphere
 
 ENSEMBLE = es.Ensemble(es.Linear(2), 8, inflation=0.25)
-AGENT = Widening(ENSEMBLE, most=4.0, ratio=2.0)
+AGENT, PLAIN = Widening(ENSEMBLE, most=4.0, ratio=2.0), es.ThompsonSampling(ENSEMBLE)
 BELIEF = ENSEMBLE.init(jax.random.key(0))
 MEANS = np.array([1.0, 0.0, -0.5])
 
@@ -23,18 +21,18 @@ def values(*differ):
     return jnp.asarray(MEANS + shifted * np.array(differ))
 
 
-def chances(values, available=None, agent=AGENT):
+def chances(values, available=None, agent: es.ThompsonSampling | Widening = AGENT):
     return np.asarray(agent.chances(BELIEF, values, available))
 
 
 def test_where_models_differ_alike_it_is_thompson_sampling():
     alike = values(0.4, 0.7, 0.8)  # none by more than twice as much as about the first
-    assert chances(alike).tolist() == np.asarray(votes(ENSEMBLE, BELIEF, alike, 1)).tolist()
+    assert chances(alike).tolist() == chances(alike, agent=PLAIN).tolist()
 
 
 def test_an_action_known_far_less_than_the_best_one_is_tried():
     narrow = values(0.05, 0.4, 0.05)
-    assert np.asarray(votes(ENSEMBLE, BELIEF, narrow, 1)).tolist() == [1, 0, 0]
+    assert chances(narrow, agent=PLAIN).tolist() == [1, 0, 0]
     assert chances(narrow).tolist() == [0.5, 0.5, 0]  # 0.4 four times
     assert chances(values(0.05, 0.2, 0.05)).tolist() == [1, 0, 0]  # 0.2 twice
     assert chances(values(0.0, 0.4, 0.0)).tolist() == [0.5, 0.5, 0]  # and of the first all
@@ -46,21 +44,6 @@ def test_the_best_one_is_the_best_of_those_that_are_available():
     rows, free = values(0.4, 0.05, 0.3), jnp.array([False, True, True])
     assert chances(rows).tolist() == [1, 0, 0]
     assert chances(rows, free).tolist() == [0, 0.5, 0.5]  # 0.3 three times
-
-
-def test_it_acts_as_its_probabilities_say():
-    rows = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
-    want = np.asarray(AGENT.probabilities(BELIEF, rows))
-    acts = jax.jit(jax.vmap(lambda key: AGENT.act(key, BELIEF, rows)))
-    chosen = np.asarray(acts(jax.random.split(jax.random.key(1), 4000)))
-    assert np.abs(np.bincount(chosen, minlength=5) / 4000 - want).max() < 0.04
-    assert (want > 0).sum() > 1
-
-
-@pytest.mark.parametrize("wrong", [{"most": 0.5}, {"most": 2.0, "ratio": 0.0}])
-def test_what_would_narrow_is_refused(wrong):
-    with pytest.raises(ValueError, match="|".join(wrong)):
-        Widening(ENSEMBLE, **wrong)
 
 
 def test_actions_that_never_change_are_not_settled_too_soon():

@@ -43,7 +43,7 @@ def started(learner, unit=1.0, shift=True):
 
 
 def at_once(learner, history, members):
-    kernel = jax.vmap(lambda m: network_kernel.learned(learner, history, m, ROWS, interpret=True))
+    kernel = jax.vmap(lambda m: network_kernel.learn(learner, history, m, ROWS, interpret=True))
     return jax.jit(kernel)(members)
 
 
@@ -148,7 +148,7 @@ def test_the_papers_network_is_for_the_kernel_on_a_gpu_alone(monkeypatch):
     given = learner()
     shared, member = given.init(jax.random.key(0), 1.0, Noise(shift=jnp.zeros(())))
     assert network_kernel.fits(given, member)
-    assert not network_kernel.wanted(given, member)
+    assert not network_kernel.applies(given, member)
     _, weighted = given.init(jax.random.key(0), 1.0, Noise(weight=jnp.ones(())))
     assert not network_kernel.fits(given, weighted)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.fast.threefry import PLAIN, begun, quick
+from ensemble_sampling.fast.threefry import PLAIN, quick, split_seed
 from ensemble_sampling.simulation import programs
 
 WORLD = es.GaussianArms(3)
@@ -52,7 +52,7 @@ def test_what_a_bandit_begins_with_is_what_jax_makes_of_its_seed(seed, partition
         key = jax.random.wrap_key_data(words, impl=PLAIN)
         first, second = jax.random.split(key)
         words = jax.random.bits(second, (2,), np.uint32)
-        for found, right in zip(begun(seed), (jax.random.key_data(first), words), strict=True):
+        for found, right in zip(split_seed(seed), (jax.random.key_data(first), words), strict=True):
             assert found.dtype == np.uint32
             np.testing.assert_array_equal(found, right)
 

@@ -10,8 +10,7 @@ import pytest
 from reference import learn, regression
 
 import ensemble_sampling as es
-from ensemble_sampling.learners.histories import History
-from ensemble_sampling.learners.scales import Moments, Scales
+from ensemble_sampling.learners.histories import History, Moments, Scales
 
 
 def line(key):

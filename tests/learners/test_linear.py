@@ -17,7 +17,7 @@ PERTURBATIONS = [
     es.posteriors.Bernoulli(),
     es.posteriors.Unperturbed(),
 ]
-PROBLEMS, DIM, PERIODS, MEMBERS = 40, 5, 25, 3
+PROBLEMS, DIM, PERIODS, MEMBERS = 20, 5, 25, 3
 
 
 def problem(kind: str, seed: int) -> Any:
@@ -88,36 +88,11 @@ def test_exact_is_batch_bayesian_regression(kind, float64):
         np.testing.assert_allclose(have_cov, want_cov, rtol=0, atol=1e-9 * np.abs(cov).max())
 
 
-def test_draws_of_the_exact_posterior_have_its_mean_and_covariance():
-    learner, mean, cov, indices, x, y = problem("linear", 3)
-    want_mean, want_cov = regression(x, y, learner.noise_std, mean, cov)
-    exact, draws = es.Exact(learner), 20_000
-    _, belief = learn(exact, jax.random.key(0), indices, x, y)
-    values = exact.values(jax.random.key(1), belief, jnp.eye(DIM), draws)
-    white = np.linalg.solve(np.linalg.cholesky(want_cov), (np.asarray(values) - want_mean).T)
-    # Whitened draws are N(0, I): a mean has standard deviation 1/sqrt(n), a second moment at
-    # most sqrt(2/n); five of them leave a false alarm below 1e-5 over all entries.
-    assert np.abs(white.mean(axis=1)).max() < 5 / np.sqrt(draws)
-    assert np.abs(white @ white.T / draws - np.eye(DIM)).max() < 5 * np.sqrt(2 / draws)
-
-
-def test_independent_arms_are_a_linear_model_with_one_feature_per_arm(float64):
-    arms, rng = 4, np.random.default_rng(0)
-    learners = (es.IndependentArms(arms, 0.7, 0.3, 2.0), es.Linear(arms, 0.7, 0.3, prior_std=2.0))
-    indices, y = rng.integers(arms, size=50), rng.normal(size=50)
-    one, two = (
-        learn(es.Ensemble(learner, 6), jax.random.key(0), indices, np.eye(arms)[indices], y)[1]
-        for learner in learners
-    )
-    have, want = map(thetas, learners, (one, two))
-    np.testing.assert_allclose(have, want, atol=1e-12)
-
-
 @pytest.mark.parametrize("noise_std", [1.0, 1e-2], ids=["variance 1", "variance 1e-4"])
-@pytest.mark.parametrize("jitter", [None, 0.1, 1e-3], ids=["iid", "correlated", "nearly equal"])
+@pytest.mark.parametrize("jitter", [None, 1e-3], ids=["iid", "nearly equal"])
 def test_200_000_float32_updates_stay_within_one_percent_of_float64(noise_std, jitter):
     """Actions are iid, or one common direction plus `jitter`, so that they correlate to
-    1 / (1 + 20 jitter^2): 0.83 and 0.99998. Observed here: 3e-5 at worst."""
+    1 / (1 + 20 jitter^2) = 0.99998. Observed here: 3e-5 at worst."""
     dim, periods = 20, 200_000
     rng = np.random.default_rng(0)
     x = rng.normal(size=(periods, dim))
@@ -211,13 +186,6 @@ def test_a_linear_model_values_a_vector_by_its_reward_averaged_over_the_noise(fl
     np.testing.assert_allclose(have, m * m + m**2 + 0.7**2, rtol=1e-10)
 
 
-class Huge(es.GaussianArms):
-    """A world whose outcomes are finite, but not their squares or sums."""
-
-    def outcome(self, key, world, action):
-        return jnp.where(jax.random.bernoulli(key), 3e38, -3e38)
-
-
 @pytest.mark.parametrize(
     "learner",
     [
@@ -237,11 +205,6 @@ def test_a_belief_that_is_no_longer_finite_is_noticed(learner):
             outcomes = scale * y * (-1) ** (np.arange(30) // 3)
             _, belief = learn(posterior, jax.random.key(0), index, x, outcomes)
             assert (int(es.ThompsonSampling(posterior).diverged(belief)) > 0) == lost
-
-
-def test_a_result_says_that_beliefs_were_lost():
-    agent = es.EnsembleSampling(es.IndependentArms(3), 4)
-    assert es.simulate(agent, Huge(3), 30, 2).diverged > 0
 
 
 def test_an_update_touches_one_arm_only():

@@ -1,6 +1,6 @@
 """Networks told nothing but their sizes: no units, no widths, and nothing blows up."""
 
-from typing import Any
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -102,7 +102,7 @@ def test_units_of_features_do_not_matter(loss, float64):
     )
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.0, 0.01), (0.0, 100.0), (5.0, 1.0), (-7.0, 30.0)])
+@pytest.mark.parametrize(("a", "b"), [(0.0, 0.01), (-7.0, 30.0)])
 def test_units_of_outcomes_do_not_matter(a, b, float64):
     """Outcomes a + b y give predictions a + b times those of y."""
     ensemble, key = es.Ensemble(default(), 3), jax.random.key(2)
@@ -197,44 +197,41 @@ def crossed(periods: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return x, np.eye(2)[right]
 
 
-def played(agent: Any, x: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, int]:
-    """(what each decision would have earned of 0 and 1, how often a network was lost)."""
+@jax.jit
+def run(agent, x, rewards):
+    def step(state, row):
+        features, reward, t = row
+        act_key, learn_key = jax.random.split(jax.random.fold_in(jax.random.key(1), t))
+        a = agent.act(act_key, state, jnp.tile(features, (2, 1)))
+        return agent.update(learn_key, state, es.core.Action(a, features), reward[a]), a
+
+    rows = (x, rewards, jnp.arange(len(x)))
+    return jax.lax.scan(step, agent.init(jax.random.key(0)), rows)
+
+
+def check_learned(posterior, x, rewards, least):
+    """In the last 200 decisions it earns so much of what can be earned, and no network is lost."""
+    agent = es.ThompsonSampling(posterior)
+    state, chosen = run(agent, jnp.asarray(x, float), jnp.asarray(rewards, float))
     best = rewards == rewards.max(axis=1, keepdims=True)
-
-    @jax.jit
-    def run(key, x, rewards):
-        def step(state, row):
-            features, reward, t = row
-            act_key, learn_key = jax.random.split(jax.random.fold_in(key, t))
-            a = agent.act(act_key, state, jnp.tile(features, (2, 1)))
-            return agent.update(learn_key, state, es.core.Action(a, features), reward[a]), a
-
-        rows = (x, rewards, jnp.arange(len(x)))
-        return jax.lax.scan(step, agent.init(jax.random.key(0)), rows)
-
-    state, chosen = run(jax.random.key(1), jnp.asarray(x, float), jnp.asarray(rewards, float))
-    return best[np.arange(len(x)), np.asarray(chosen)], int(agent.diverged(state))
+    assert int(agent.diverged(state)) == 0
+    assert best[np.arange(len(x)), np.asarray(chosen)][-200:].mean() > least
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "scale"),
-    [(0, 1, 1), (0, 0.01, 1), (0, 100, 1), (5, 1, 1), (0, 1, 10), (1e6, 1e3, 1e-3)],
-)
+CORNERS = es.Network(es.networks.GaussianMLP(2, (32,), outputs=2), dim=2, capacity=512, arms=2)
+CLICKS = dataclasses.replace(CORNERS, loss=es.learners.CrossEntropy())
+
+
+@pytest.mark.parametrize(("a", "b", "scale"), [(0, 1, 1), (5, 0.01, 10), (1e6, 1e3, 1e-3)])
 def test_with_sizes_alone_it_learns_what_no_line_can_in_any_units(a, b, scale):
     """Choosing by corners: a line stays near 1/2."""
-    learner = es.Network(es.networks.GaussianMLP(2, (32,), outputs=2), dim=2, capacity=512, arms=2)
     x, rewards = crossed(500, seed=0)
-    good, diverged = played(es.EnsembleSampling(learner, 5), scale * x, a + b * rewards)
-    assert diverged == 0
-    assert good[-200:].mean() > 0.85
+    check_learned(es.Ensemble(CORNERS, 5), scale * x, a + b * rewards, 0.85)
 
 
-def test_clicks_are_learned_with_sizes_alone():
-    make = es.networks.GaussianMLP(2, (32,), outputs=2)
-    learner = es.Network(make, dim=2, capacity=512, arms=2, loss=es.learners.CrossEntropy())
-    good, diverged = played(es.EnsembleSampling(learner, 5), *crossed(500, seed=1))
-    assert diverged == 0
-    assert good[-200:].mean() > 0.85
+def test_clicks_and_dropout_learn_with_sizes_alone():
+    check_learned(es.Ensemble(CLICKS, 5), *crossed(500, seed=1), 0.85)
+    check_learned(es.posteriors.Dropout(CORNERS, 0.2), *crossed(500, seed=2), 0.75)
 
 
 def test_outcomes_that_never_differ_and_features_that_never_vary_are_no_trouble():
@@ -245,22 +242,3 @@ def test_outcomes_that_never_differ_and_features_that_never_vary_are_no_trouble(
     assert np.isfinite(values).all()
     np.testing.assert_allclose(values, 7.0, atol=1.0)  # in an unknown unit, near the only outcome
     assert int(ensemble.diverged(end)) == 0
-
-
-def test_dropout_learns_with_sizes_alone():
-    posterior = es.posteriors.Dropout(
-        es.Network(es.networks.GaussianMLP(2, (32,), 2), 2, 512, arms=2), 0.2
-    )
-    good, diverged = played(es.ThompsonSampling(posterior), *crossed(500, seed=2))
-    assert diverged == 0
-    assert good[-200:].mean() > 0.75
-
-
-def test_what_is_said_of_a_prior_is_shown_and_what_is_not_is_not():
-    plain = es.EnsembleSampling(es.Network(es.networks.GaussianMLP(2, (3,)), 2), 5)
-    assert "Network(GaussianMLP(dim=2, hidden=(3,)), dim=2)" in repr(plain)
-    paper = es.Network(
-        es.networks.GaussianMLP(2, (3,), prior_std=1.0), 2, noise_std=1.0, prior_std=1.0
-    )
-    words = "Network(GaussianMLP(dim=2, hidden=(3,), prior_std=1), dim=2, noise_std=1, prior_std=1)"
-    assert words in repr(es.EnsembleSampling(paper, 5))

@@ -74,27 +74,29 @@ def test_many_waves_are_a_gaussian_kernel(frequency, float64):
     np.testing.assert_allclose(np.diag(z @ z.T), 1, rtol=1e-10)
 
 
+def per_action(width):
+    return es.PerAction(es.learners.Blend((es.Linear(width), es.Linear(2))), 4)
+
+
 @pytest.mark.parametrize(
-    "make",
+    ("make", "posterior"),
     [
-        es.Linear,
-        lambda width: es.PerAction(es.Linear(width), 4),
-        lambda width: es.PerAction(es.learners.Blend((es.Linear(width), es.Linear(2))), 4),
+        (es.Linear, es.Exact),
+        (es.Linear, lambda learner: es.Ensemble(learner, 3)),
+        (lambda width: es.PerAction(es.Linear(width), 4), es.Exact),
+        (per_action, es.Exact),
     ],
-    ids=["shared", "per action", "blend per action"],
+    ids=["exact", "ensemble", "per action", "blend per action"],
 )
-def test_the_learner_learns_and_predicts_from_expanded_features(make, float64):
-    whole = es.RandomFeatures(make, DIM, KINDS)
-    inner, key = make(whole.width), jax.random.key(0)
+def test_the_learner_learns_and_predicts_from_expanded_features(make, posterior, float64):
+    whole, key = es.RandomFeatures(make, DIM, KINDS), jax.random.key(0)
     index, y = np.arange(6) % 4, np.random.default_rng(1).normal(size=6)
     expanded = np.asarray(whole.expand(jnp.asarray(X)))
-    for posterior in (es.Exact, lambda learner: es.Ensemble(learner, 3)):
-        ours, theirs = posterior(whole), posterior(inner)
-        _, one = learn(ours, key, index, X, y)
-        _, two = learn(theirs, key, index, expanded, y)
-        have = ours.values(key, one, jnp.asarray(X[:4]), 5)
-        want = theirs.values(key, two, jnp.asarray(expanded[:4]), 5)
-        np.testing.assert_allclose(have, want, rtol=1e-9)
+    ours, theirs = posterior(whole), posterior(make(whole.width))
+    one, two = learn(ours, key, index, X, y)[1], learn(theirs, key, index, expanded, y)[1]
+    have = ours.values(key, one, jnp.asarray(X[:4]), 5)
+    want = theirs.values(key, two, jnp.asarray(expanded[:4]), 5)
+    np.testing.assert_allclose(have, want, rtol=1e-9)
 
 
 def test_what_is_not_linear_is_learned():

@@ -1,5 +1,7 @@
 """Learned scales: noise level and offset from the outcomes, against loops that start anew."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,8 @@ from reference import away, exact, filtered, learn, learned_scale, noises
 from scipy import stats
 
 import ensemble_sampling as es
-from ensemble_sampling.learners.scales import Seen
+from ensemble_sampling.learners.conjugate import OutcomeScale
+from ensemble_sampling.posteriors import Gaussian, Poisson
 
 DIM, ARMS, PERIODS = 3, 4, 25
 RNG = np.random.default_rng(0)
@@ -28,22 +31,13 @@ def with_constant(x):
 def case(kind, forgetting=None, prior_std=1.0):
     """(learner, inputs, models' indices, prior covariances, rows to predict and their models)."""
     settings = {"prior_std": prior_std, "forgetting": forgetting}
-    linear = es.Linear(DIM, **settings)
-    prior = np.diag([1.0] + DIM * [prior_std**2])
-    each, zero = np.arange(ARMS), np.zeros(ARMS, int)
+    linear, prior = es.Linear(DIM, **settings), np.diag([1.0] + DIM * [prior_std**2])
+    each, none, lines = np.arange(ARMS), np.zeros(PERIODS, int), with_constant(ROWS)
     if kind == "linear":
-        one = np.zeros(PERIODS, int)
-        return linear, with_constant(X), one, prior[None], with_constant(ROWS), zero
+        return linear, with_constant(X), none, prior[None], lines, 0 * each
     if kind == "per action":
         priors = np.stack([prior] * ARMS)
-        return (
-            es.PerAction(linear, ARMS),
-            with_constant(X),
-            INDEX,
-            priors,
-            with_constant(ROWS),
-            each,
-        )
+        return es.PerAction(linear, ARMS), with_constant(X), INDEX, priors, lines, each
     priors = np.full((ARMS, 1, 1), prior_std**2)
     arms = es.IndependentArms(ARMS, **settings)
     return arms, np.ones((PERIODS, 1)), INDEX, priors, np.ones((ARMS, 1)), each
@@ -66,9 +60,10 @@ def test_scale_mean_and_covariance_are_those_of_a_loop_that_starts_anew(kind, fo
     g = 1.0 if forgetting is None else forgetting
     for prior_std in (1.0, 0.4):
         learner, x, models, prior, rows, whose = case(kind, forgetting, prior_std)
+        start, beliefs = learn(es.Exact(learner), jax.random.key(0), INDEX, X, Y, every=True)
         for n in (0, 1, 3, 4, PERIODS):
-            data = INDEX[:n], X[:n], Y[:n]
-            _, (shared, member) = learn(es.Exact(learner), jax.random.key(0), *data)
+            pick = lambda *leaves, n=n: leaves[0] if n == 0 else leaves[1][n - 1]  # noqa: E731
+            shared, member = jax.tree.map(pick, start, beliefs)
             want = learned_scale(x[:n], Y[:n], models[:n], prior, forgetting=g)
             np.testing.assert_allclose(shared.seen.noise_std, want.noise_std, rtol=1e-9)
             np.testing.assert_allclose(shared.seen.center, want.center, rtol=1e-12)
@@ -92,9 +87,7 @@ def drawn_noise(luck, outcomes):
     return near
 
 
-@pytest.mark.parametrize(
-    "perturbation", [es.posteriors.Gaussian(), es.posteriors.Poisson()], ids=["shift", "weight"]
-)
+@pytest.mark.parametrize("perturbation", [Gaussian(), Poisson()], ids=["shift", "weight"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_are_the_mean_plus_their_own_noise_times_their_distance(
     kind, perturbation, float64
@@ -189,23 +182,10 @@ def test_intervals_cover_the_truth_from_two_outcomes_on(name):
     assert np.all((inside[1:] > 0.89) & (inside[1:] < 0.98)), inside
 
 
-@pytest.mark.parametrize("learner", [es.IndependentArms(ARMS), es.Linear(DIM)], ids=repr)
-def test_mean_and_std_are_those_of_the_draws(learner):
-    """To 4 % of the spread of 20,000 draws, whose standard error is 1 % where it is widest."""
-    posterior, rows = es.Exact(learner), jnp.asarray(ROWS, float)
-    for n in (2, 4, 20):
-        data = INDEX[3 : 3 + n], X[3 : 3 + n], Y[3 : 3 + n]
-        _, belief = learn(posterior, jax.random.key(0), *data)
-        mean, std = posterior.mean_and_std(belief, rows)
-        values = np.asarray(posterior.values(jax.random.key(1), belief, rows, 20_000))
-        np.testing.assert_allclose(values.std(axis=0), std, rtol=0.04)
-        np.testing.assert_allclose(values.mean(axis=0), mean, atol=0.04 * float(std.max()))
-
-
 @pytest.mark.parametrize("weight", [1.0, 3.0, 7.0])
 @pytest.mark.parametrize("outcome", [0.1, -12345.678, 0.0])
 def test_equal_outcomes_leave_the_unit_open_whatever_they_weigh(outcome, weight):
-    seen, y = Seen.nothing(()), jnp.asarray(outcome, float)
+    seen, y = OutcomeScale.unknown(()), jnp.asarray(outcome, float)
     for _ in range(4):
         seen = seen.add(y, y - seen.center, jnp.asarray(1.5), weight)
         assert (seen.noise_std, seen.center, seen.evidence) == (1.0, y, 0.0)
@@ -215,10 +195,33 @@ def test_independent_arms_of_known_mean_are_a_linear_model_also_in_scale(float64
     learners = es.IndependentArms(ARMS, prior_mean=0.5), es.Linear(ARMS, prior_mean=0.5)
     x, values = np.eye(ARMS)[INDEX], []
     for learner in learners:
-        ensemble = es.Ensemble(learner, 3, es.posteriors.Poisson())
+        ensemble = es.Ensemble(learner, 3, Poisson())
         _, end = learn(ensemble, jax.random.key(0), INDEX, x, Y)
         values.append(ensemble.values(jax.random.key(0), end, jnp.eye(ARMS), 1))
     np.testing.assert_allclose(*values, atol=1e-10)
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(0, None, None))
+def surprises(key, noise_std, offset):
+    """(the noise found in a world, squared surprises over what was expected from the 200th on)."""
+    keys, learner = jax.random.split(key, 3), es.Linear(4)
+    x = jax.random.normal(keys[0], (1000, 4)).at[:, 0].set(1.0)
+    theta = noise_std * jax.random.normal(keys[1], (4,))
+    y = offset + x @ theta + noise_std * jax.random.normal(keys[2], (1000,))
+
+    def step(shared, seen):
+        features, outcome = seen
+        v = shared.root.value.T @ jnp.append(1.0, features)
+        expected = learner.noise(shared) * jnp.sqrt(1 + v @ v)
+        surprise = outcome - learner.mean(shared, features)
+        action = es.core.Action(jnp.int32(0), features)
+        after, _ = learner.learn(shared, member, action, outcome, es.core.Noise())
+        return after, (surprise / expected) ** 2
+
+    start, member = learner.center(key)
+    shared, squares = jax.lax.scan(step, start, (x, y))
+    return learner.noise(shared), squares[200:].mean()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
@@ -228,28 +231,7 @@ def test_surprises_are_as_large_as_expected_and_the_noise_is_found(noise_std, of
     From the 200th outcome on squared surprises over what was expected average 1 within 10 %; after
     1,000 the noise is within 8 % of the truth (3.5 standard errors of one world), on average 1 %.
     """
-    dim, worlds, periods, learner = 4, 200, 1000, es.Linear(4)
-
-    def world(key):
-        keys = jax.random.split(key, 3)
-        x = jax.random.normal(keys[0], (periods, dim)).at[:, 0].set(1.0)
-        theta = noise_std * jax.random.normal(keys[1], (dim,))
-        y = offset + x @ theta + noise_std * jax.random.normal(keys[2], (periods,))
-
-        def step(shared, seen):
-            features, outcome = seen
-            v = shared.root.value.T @ jnp.append(1.0, features)
-            expected = learner.noise(shared) * jnp.sqrt(1 + v @ v)
-            surprise = outcome - learner.mean(shared, features)
-            action = es.core.Action(jnp.int32(0), features)
-            after, _ = learner.learn(shared, start[1], action, outcome, es.core.Noise())
-            return after, (surprise / expected) ** 2
-
-        start = learner.center(key)
-        shared, squares = jax.lax.scan(step, start[0], (x, y))
-        return learner.noise(shared), squares[200:].mean()
-
-    found, squares = jax.jit(jax.vmap(world))(jax.random.split(jax.random.key(0), worlds))
+    found, squares = surprises(jax.random.split(jax.random.key(0), 200), noise_std, offset)
     assert abs(float(squares.mean()) - 1) < 0.1
     assert abs(float(found.mean()) / noise_std - 1) < 0.01
     assert np.abs(np.asarray(found) / noise_std - 1).max() < 0.08
@@ -263,7 +245,7 @@ AGENTS = {
     "linear": es.EnsembleSampling(es.Linear(DIM), 5),
     "exact linear": es.ThompsonSampling(es.Exact(es.Linear(DIM))),
     "arms": es.EnsembleSampling(es.IndependentArms(ARMS), 5),
-    "poisson": es.EnsembleSampling(es.Linear(DIM), 5, es.posteriors.Poisson()),
+    "poisson": es.EnsembleSampling(es.Linear(DIM), 5, Poisson()),
     "blend per action": es.EnsembleSampling(es.PerAction(BLEND, ARMS), 5),
     "random features": es.EnsembleSampling(
         es.RandomFeatures(es.Linear, DIM, [es.learners.Waves(10, 1.0, 2.0)]), 5
@@ -307,37 +289,3 @@ def test_a_told_noise_means_what_it_says():
     known_offset = es.Linear(DIM, prior_mean=0.0)
     assert not known_offset.centred
     assert known_offset.center(jax.random.key(0))[0].seen is not None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Linear(dim=3)",
-        "Linear(dim=3, noise_std=0.5, prior_mean=0, prior_std=2, forgetting=0.9)",
-        "IndependentArms(arms=3)",
-        "IndependentArms(arms=3, noise_std=1)",
-        "PerAction(Linear(dim=3), arms=4)",
-        "Blend(learners=(Linear(dim=3), Linear(dim=2)))",
-        "Blend(learners=(Linear(dim=3, prior_std=2),), trust=0.1, faith=0)",
-        "RandomFeatures(Linear(dim=163), dim=3)",
-        "RandomFeatures(Linear(dim=13), dim=3, waves=((10, 1, 2),), seed=4)",
-        "PerAction(Blend(learners=(Linear(dim=2), Linear(dim=1))), arms=2)",
-        "Persistent(Ensemble(PerAction(Linear(dim=2), arms=2), members=3), tries=1)",
-    ],
-)
-def test_a_part_is_written_as_one_would_write_it(text):
-    assert repr(eval(text, {name: getattr(es, name) for name in es.__all__})) == text
-
-
-def test_what_was_seen_long_ago_counts_less():
-    """Outcomes whose noise falls from 10 to 0.1: only what forgets finds out soon."""
-    rng = np.random.default_rng(1)
-    y = np.concatenate([10 * rng.normal(size=100), 0.1 * rng.normal(size=200)])
-    x, index = np.ones((300, 1)), np.zeros(300, int)
-    found = []
-    for forgetting in (None, 0.9):
-        learner = es.Linear(1, forgetting=forgetting)
-        _, (shared, _) = learn(es.Exact(learner), jax.random.key(0), index, x, y)
-        found.append(float(shared.seen.noise_std))
-    assert found[0] > 3
-    assert found[1] < 0.2

@@ -1,11 +1,10 @@
 """The public names of this room; see the package's own stub."""
 
-from .epsilon_greedy import Annealed, Constant, EpsilonGreedy
+from .greedy import Uniform
 from .persistent import Persistent
-from .squarecb import SquareCB, SquareRoot
+from .point import Annealed, Constant, EpsilonGreedy, SquareCB, SquareRoot
 from .thompson import EnsembleSampling, Greedy, ThompsonSampling
 from .ucb import UCB
-from .uniform import Uniform
 from .widening import Widening
 
 __all__ = [

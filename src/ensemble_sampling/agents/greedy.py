@@ -1,20 +1,16 @@
-"""The best action by values, ties shared, and how likely each action is to be it."""
+"""Choosing by values: the best action, ties shared, and how likely each action is to be it."""
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
-from ..core import Key, Posterior, fact
+from ..config import short
+from ..core import Action, Key
 from ..fast.argmax import first
-
-
-def _best(values: Array, available: Array | None) -> Array:
-    """Which actions are best; NaN is worse than anything, an unavailable action never best."""
-    available = checks.available(available, values.shape[-1])
-    return _largest(jnp.where(jnp.isnan(values), -jnp.inf, values), available)
 
 
 def _largest(values: Array, available: Array | None, settled: bool = False) -> Array:
@@ -45,12 +41,13 @@ def _largest(values: Array, available: Array | None, settled: bool = False) -> A
 
 
 def greedy(key: Key, values: Array, available: Array | None = None) -> Array:
-    """The index of the largest value, ties broken uniformly at random.
+    """The index of the largest value, ties broken uniformly at random; NaN is worse than anything.
 
     Random priorities come from one draw mixed with the index (murmur3's finaliser), since a
     random number per action would cost as much as the rest of a period.
     """
-    best = _best(values, available)
+    available = checks.available(available, values.shape[-1])
+    best = _largest(jnp.where(jnp.isnan(values), -jnp.inf, values), available)
     mixed = jax.random.bits(key, ()) + jnp.arange(best.shape[-1], dtype=jnp.uint32) * jnp.uint32(
         0x9E3779B9
     )
@@ -66,24 +63,33 @@ def shares(values: Array, available: Array | None = None, settled: bool = False)
     A model that gives NaN for an action on offer knows nothing: its shares are NaN, to be noticed.
     """
     available = checks.available(available, values.shape[-1])
-    if available is None:  # lest rounding leave none, see `_largest`
+    if available is None:  # so that `_largest` mends what rounding loses
         available = jnp.ones(values.shape[-1], bool)
     best = _largest(values, available, settled).astype(values.dtype)
     count = best.sum(axis=-1, keepdims=True)
     return jnp.where(count > 0, best / count, jnp.nan)  # of a model that gives NaN none is best
 
 
-def votes(
-    posterior: Posterior,
-    belief: Any,
-    values: Array,
-    draws: int,
-    available: Array | None = None,
-    settled: bool = False,
-) -> Array:
-    """How likely each action (K,) is to be best under one of the posterior's models.
+class Uniform(eqx.Module):
+    """Every action equally likely; learns nothing. The yardstick."""
 
-    values: of the models, as `posterior.values` gave them for so many `draws`
-    """
-    each, weights = shares(values, available, settled), fact(posterior, "weights")(belief, draws)
-    return each.mean(axis=0) if weights is None else weights @ each
+    label = "uniform"
+    __repr__ = short
+
+    def init(self, key: Key) -> Any:
+        checks.key(key)
+        return ()
+
+    def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
+        return greedy(checks.key(key), jnp.zeros(checks.offer(features).shape[0]), available)
+
+    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
+        checks.key(key)
+        checks.action(action)
+        checks.outcome(outcome)
+        return state
+
+    def probabilities(
+        self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
+    ) -> Array:
+        return shares(jnp.zeros(checks.offer(features).shape[0]), available)

@@ -10,14 +10,13 @@ from jax import Array
 from .. import checks
 from ..config import LATER
 from ..core import Action, Key, Posterior, fact
-from .base import SamplingAgent
-from .greedy import votes
+from .thompson import PosteriorAgent
 
 MEMORY = 0.02  # share of the newest outcome in what is usual
 FIRST = 100  # tries that all actions together are owed besides a share of all outcomes
 
 
-class Tried(NamedTuple):
+class Tries(NamedTuple):
     """How often each action was tried, and how much models usually differ about it.
 
     times: outcomes that came back: a choice counts once its own is there, however late
@@ -32,7 +31,7 @@ class Tried(NamedTuple):
     high: Array
 
 
-class Persistent(SamplingAgent):
+class Persistent(PosteriorAgent):
     """Thompson sampling over fixed actions in a context, each of which is tried now and again.
 
     The scale of outcomes is learned, so a prize that was never seen is beyond what any model
@@ -69,15 +68,14 @@ class Persistent(SamplingAgent):
 
     def init(self, key: Key) -> Any:
         zero, none = jnp.zeros(self.arms), jnp.full((), jnp.inf, float)
-        return super().init(key), Tried(zero, zero, zero, none, -none)
+        return super().init(key), Tries(zero, zero, zero, none, -none)
 
     def chances(
         self, state: Any, values: Array, available: Array | None, settled: bool = True
     ) -> Array:
         """How likely each action is to be chosen, by what the models think of them."""
-        belief, tried = state
-        available = checks.available(available, values.shape[-1])
-        chances = votes(self.posterior, belief, values, self.draws, available, settled)
+        tried, available = state[1], checks.available(available, values.shape[-1])
+        chances = super().chances(state, values, available, settled)
         owed = self._owed(tried, values.std(axis=0), available)
         some = owed.any()
         least = jnp.where(owed, tried.times, jnp.inf)
@@ -86,7 +84,7 @@ class Persistent(SamplingAgent):
         given = chances * spare
         return chances - given + given.sum() * turn / jnp.maximum(turn.sum(), 1)
 
-    def _due(self, tried: Tried) -> Array:
+    def _due(self, tried: Tries) -> Array:
         """How many tries every action is owed by now."""
         outcomes = tried.times.sum()
         due = self.tries * jnp.log2(outcomes + 2)
@@ -94,7 +92,7 @@ class Persistent(SamplingAgent):
             return due
         return jnp.minimum(due, (FIRST + self.share * outcomes) / len(tried.times))
 
-    def _owed(self, tried: Tried, differ: Array, available: Array | None) -> Array:
+    def _owed(self, tried: Tries, differ: Array, available: Array | None) -> Array:
         """Which actions are owed a try here and now."""
         due = self._due(tried)
         deviation = jnp.sqrt(jnp.maximum(tried.square - tried.usual**2, 0.0))
@@ -125,7 +123,7 @@ class Persistent(SamplingAgent):
             after = jnp.where(nothing, now, usual + MEMORY * (now - usual))
             return jnp.where(anew, 0.0, after)
 
-        after = Tried(
+        after = Tries(
             tried.times.at[action.index].add(1),
             follow(tried.usual, differ),
             follow(tried.square, differ**2),

@@ -1,21 +1,74 @@
-"""Thompson sampling: draw a plausible model, act greedily under it."""
+"""Thompson sampling, and what all agents that act on a posterior have in common."""
 
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from .. import checks
 from ..config import short
-from ..core import Agent, Key, Learner, Posterior
+from ..core import Action, Agent, Key, Learner, Posterior, Wrapper, fact
 from ..posteriors.ensemble import Ensemble, Gaussian, Perturbation
-from ..posteriors.point import Point
-from .base import SamplingAgent
-from .greedy import greedy
+from ..posteriors.exact import Point
+from .greedy import greedy, shares
 
 
-class ThompsonSampling(SamplingAgent):
+class PosteriorAgent(Wrapper):
+    """Learns by its posterior, whose belief is its state or the first part of it, and chooses an
+    action as often as `draws` plausible models vote for it, unless a subclass says otherwise."""
+
+    posterior: Any
+    draws = 1
+    wraps = "posterior"
+    __repr__ = short
+
+    def __check_init__(self) -> None:
+        checks.part("posterior", self.posterior, "init", "sample", "update", "values")
+        checks.size("draws", self.draws)
+
+    def belief(self, state: Any) -> Any:
+        """What the posterior knows."""
+        return state
+
+    def init(self, key: Key) -> Any:
+        return self.posterior.init(checks.key(key))
+
+    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
+        action, outcome = checks.action(action), checks.outcome(outcome)
+        return self.posterior.update(checks.key(key), self.belief(state), action, outcome)
+
+    def values(self, key: Key, state: Any, features: Array) -> Array:
+        """What each of the models thinks the actions are worth (S, K)."""
+        return self.posterior.values(key, self.belief(state), features, self.draws)
+
+    def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
+        values_key, choice_key = jax.random.split(checks.key(key))
+        chances = self.probabilities(state, features, available, values_key)
+        return jax.random.categorical(choice_key, jnp.log(chances)).astype(jnp.int32)
+
+    def probabilities(
+        self, state: Any, features: Array, available: Array | None = None, key: Key | None = None
+    ) -> Array:
+        features = checks.offer(features)
+        key = jax.random.key(0) if key is None else checks.key(key)
+        return self.chances(state, self.values(key, state, features), available, False)
+
+    def chances(
+        self, state: Any, values: Array, available: Array | None, settled: bool = True
+    ) -> Array:
+        """How likely each action is to be chosen, by what the models think of them."""
+        each = shares(values, available, settled)
+        weights = fact(self.posterior, "weights")(self.belief(state), self.draws)
+        return each.mean(axis=0) if weights is None else weights @ each
+
+    def diverged(self, state: Any) -> Array | int:
+        """How often models had to be put back to their start."""
+        return fact(self.posterior, "diverged")(self.belief(state))
+
+
+class ThompsonSampling(PosteriorAgent):
     """Draw a plausible model from the posterior and act greedily under it.
 
     `probabilities` is exact for a posterior of finitely many models and otherwise the share of

@@ -9,8 +9,8 @@ from jax import Array
 from .. import checks
 from ..core import Key, Learner, Posterior, fact
 from ..posteriors.exact import Exact
-from .base import PosteriorAgent
 from .greedy import greedy, shares
+from .thompson import PosteriorAgent
 
 
 class UCB(PosteriorAgent):

@@ -9,11 +9,10 @@ from jax import Array
 from .. import checks
 from ..core import Posterior
 from ..fast.one_step import in_one_step
-from .base import SamplingAgent
-from .greedy import votes
+from .thompson import PosteriorAgent
 
 
-class Widening(SamplingAgent):
+class Widening(PosteriorAgent):
     """Thompson sampling over models that spread less than the posterior, where that is enough.
 
     A narrow spread is enough where offers vary: even a greedy choice then learns about every
@@ -45,7 +44,7 @@ class Widening(SamplingAgent):
             wide = in_one_step(self._widened, values[0, 0], values, offered)
         else:
             wide = self._widened(values, offered)
-        return votes(self.posterior, state, wide, self.draws, offered, settled)
+        return super().chances(state, wide, offered, settled)
 
     def _widened(self, values: Array, offered: Array) -> Array:
         """Values, spread more about actions that the models differ much about."""

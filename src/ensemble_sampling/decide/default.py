@@ -9,10 +9,9 @@ from ..agents.thompson import ThompsonSampling
 from ..agents.widening import Widening
 from ..core import Agent
 from ..learners.arms import IndependentArms
-from ..learners.blend import Blend
 from ..learners.linear import Linear
-from ..learners.per_action import PerAction
 from ..learners.random_features import RandomFeatures, Waves
+from ..learners.several import Blend, PerAction
 from ..posteriors.ensemble import Ensemble
 
 

@@ -91,7 +91,7 @@ class Replica:
     def __init__(self, setup: Setup, follows: bool = False, file: str = SNAPSHOT):
         self.setup, self.inputs, self.follows, self.file = setup, setup.inputs, follows, file
         self.agent, self.width, self.dtype = setup.agent, setup.width, setup.dtype
-        self._key, streams = threefry.begun(setup.seed)
+        self._key, streams = threefry.split_seed(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago

@@ -50,7 +50,7 @@ def fits(learner: Any, member: Any) -> bool:
     )
 
 
-def wanted(learner: Any, member: Any) -> bool:
+def applies(learner: Any, member: Any) -> bool:
     """Whether there is a GPU of a kind the kernel is known on, and a network for it."""
     device, *others = jax.local_devices()
     return (
@@ -61,7 +61,7 @@ def wanted(learner: Any, member: Any) -> bool:
     )
 
 
-def learned(
+def learn(
     learner: Any, history: Any, member: Any, rows: Array, interpret: bool = False
 ) -> tuple[Any, Array]:
     """(weights after all steps on the rows of the history (steps, batch), their sum of squares)."""

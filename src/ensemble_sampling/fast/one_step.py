@@ -15,10 +15,10 @@ def in_one_step(function: Callable[..., Any], word: Array, *given: Any) -> Any:
     Its dozens of small steps stay together. Left among the large ones of an update, they make a
     CPU's threads share the work of a single decision, and waking these takes longer than all of it:
     choose + learn, linear, takes 1.4 times as long with 10 actions, and twice as long with 100.
-    Whoever uses the result reads the same numbers, where a compiler may otherwise compute them
-    again for each use, and round them differently.
+    All uses of the result read the same numbers, where a compiler may otherwise compute them again
+    for each use, and round them differently.
 
-    word: a number that is known when it runs; mapped over, there is no branch
+    word: a number that is known when the program runs; where it is mapped over, there is no branch
     """
     if not isinstance(word, Tracer):
         return function(*given)  # not compiled, where a branch would be, anew in every call

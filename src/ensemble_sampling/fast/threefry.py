@@ -59,8 +59,8 @@ WRITTEN_OUT = define_prng_impl(
 def quick(key: Array, *users: Any) -> Array:
     """A key that gives the same numbers, on a CPU in less time.
 
-    users: what draws by it. Only what is all of this package is known to do with such a key: code
-        of others may hold it beside keys of JAX's own, or ask JAX for what it does by those alone.
+    users: the parts that draw by it. Parts with code of others get JAX's own key: they may store it
+        beside others of JAX's, or call functions that JAX has for its own keys alone.
     """
     known = _partitionable() and str(jax.random.key_impl(key)) == PLAIN
     if not known or jax.default_backend() != "cpu" or not is_known(users):
@@ -72,9 +72,11 @@ def _partitionable() -> bool:
     return jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def begun(seed: int) -> tuple[Any, Any]:
-    """The key of a seed split in two: the words of the first, and two drawn by the second. JAX
-    would compile a program for it, and everybody who opens a bandit wait for that."""
+def split_seed(seed: int) -> tuple[Any, Any]:
+    """The key of a seed split in two: the words of the first, and two words drawn by the second.
+
+    By hand, since opening a bandit would otherwise wait for JAX to compile a program.
+    """
     key: Any = np.array([0, seed], np.uint32)
     if not _partitionable():
         first, second = jax.random.split(jax.random.wrap_key_data(key, impl=PLAIN))

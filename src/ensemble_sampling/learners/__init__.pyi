@@ -1,14 +1,13 @@
 """The public names of this room; see the package's own stub."""
 
 from .arms import IndependentArms
-from .blend import Blend
 from .histories import Reservoir, Window
 from .linear import Linear
 from .losses import CrossEntropy, SquaredError
+from .modules import RandomisedPrior
 from .network import Network
-from .per_action import PerAction
 from .random_features import RandomFeatures, Waves
-from .randomised_prior import RandomisedPrior
+from .several import Blend, PerAction
 
 __all__ = [
     "Blend",

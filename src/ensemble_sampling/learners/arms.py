@@ -10,8 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
-from .scales import Member, Seen, luck
-from .sums import Sum, check_forgetting, wander
+from .conjugate import Member, OutcomeScale, Sum, check_forgetting, draw_luck, wander
 
 
 class Evidence(NamedTuple):
@@ -20,13 +19,13 @@ class Evidence(NamedTuple):
     pulls, mean: how often each arm was pulled, the prior counted in, and its posterior mean
     ones: that mean, had every outcome been 1, which centring outcomes takes away; None where they
         are not centred
-    seen: what the scale is learned from; None where it was told
+    seen: the learned scale of outcomes; None where `noise_std` is given
     """
 
     pulls: Sum
     mean: Sum
     ones: Array | None
-    seen: Seen | None
+    seen: OutcomeScale | None
 
 
 class IndependentArms(eqx.Module):
@@ -38,9 +37,9 @@ class IndependentArms(eqx.Module):
     which moves by the same share of noise - distance: members then round in units of the
     posterior's width, however large the outcomes are.
 
-    noise_std: None learns it from the outcomes of all arms (see `Seen`), and `prior_std` is then
-        in units of the noise. prior_mean: None is zero, and where the noise is learned the mean
-        outcome so far.
+    noise_std: None learns it from the outcomes of all arms (see `OutcomeScale`), and `prior_std` is
+        then in units of the noise. prior_mean: None is zero, and where the noise is learned the
+        mean outcome so far.
     forgetting: a factor below 1 says that the truth drifts: with every observation, of whichever
         arm, all arms keep that share of what was known (see `wander`).
     """
@@ -81,23 +80,18 @@ class IndependentArms(eqx.Module):
     ) -> tuple[Evidence, Member]:
         # Strongly typed: a weak type would compile a caller's jitted update a second time.
         learned = self.noise_std is None
-        known = Evidence(
+        shared = Evidence(
             Sum.of(jnp.full(self.arms, self._width**-2.0, float)),
             Sum.of(jnp.full(self.arms, self._prior_mean, float)),
             jnp.zeros(self.arms) if learned and self.prior_mean is None else None,
-            Seen.nothing(()) if learned else None,
+            OutcomeScale.unknown(()) if learned else None,
         )
-        distance = spread * self._width * jax.random.normal(key, (self.arms,))
-        return known, Member(
-            jnp.asarray(distance, float), luck(key, (), noise) if learned else None
-        )
+        away = jnp.asarray(spread * self._width * jax.random.normal(key, (self.arms,)), float)
+        return shared, Member(away, draw_luck(key, (), noise) if learned else None)
 
     def center(self, key: Key) -> tuple[Evidence, Member]:
-        known, member = self.init(key, 0.0)
-        return known, member._replace(luck=None)
-
-    def _noise(self, shared: Evidence, luck: Array | None = None) -> Any:
-        return self.noise_std if shared.seen is None else shared.seen.drawn(luck)
+        shared, member = self.init(key, 0.0)
+        return shared, member._replace(luck=None)
 
     def _means(self, shared: Evidence, i: Any = slice(None)) -> Array:
         """The arms' means, as best known."""
@@ -111,7 +105,9 @@ class IndependentArms(eqx.Module):
             raise ValueError(
                 f"IndependentArms has {self.arms} arms, but {features.shape[0]} are on offer"
             )
-        return self._means(shared) + self._noise(shared, member.luck) * member.away
+        seen = shared.seen
+        noise_std: Any = self.noise_std if seen is None else seen.std_at(member.luck)
+        return self._means(shared) + noise_std * member.away
 
     def observe(
         self,
@@ -131,42 +127,37 @@ class IndependentArms(eqx.Module):
         share = weight / pulls.value[i]
         if seen is not None:
             s = 1 + weight / shared.pulls.value[i]
-            seen = seen.add(
-                jnp.asarray(outcome, float), outcome - self._means(shared, i), s, weight
-            )
+            surprise = outcome - self._means(shared, i)
+            seen = seen.add(jnp.asarray(outcome, float), surprise, s, weight)
         surprise = outcome - shared.mean.value[i] - shared.mean.lost[i]
-        shared = Evidence(
-            pulls,
-            shared.mean.add_at(i, share * surprise),
-            None if ones is None else ones.at[i].add(share * (1 - ones[i])),
-            seen,
-        )
-        shift = 0.0 if noise.shift is None else noise.shift
-        away = member.away
+        mean = shared.mean.add_at(i, share * surprise)
+        ones = None if ones is None else ones.at[i].add(share * (1 - ones[i]))
+        shift, away = 0.0 if noise.shift is None else noise.shift, member.away
+        shared = Evidence(pulls, mean, ones, seen)
         member = member._replace(away=away.at[i].add(share * (shift - away[i])))
         return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
 
     def _forget(self, shared: Evidence, member: Member, noise: Noise) -> tuple[Evidence, Member]:
+        """Let the truth drift by one observation."""
         g: Any = self.forgetting
+        pulls, mean, ones, seen = shared
         # Variances mix, and pulls are their inverses.
-        fade = 1 / (g + (1 - g) * shared.pulls.value * self._width**2)
-        ones = shared.ones
-        known = Evidence(
-            Sum(*(fade * part for part in shared.pulls)),
-            shared.mean.add(wander(shared.mean.value, self._prior_mean, g)),
+        fade = 1 / (g + (1 - g) * pulls.value * self._width**2)
+        shared = Evidence(
+            Sum(*(fade * part for part in pulls)),
+            mean.add(wander(mean.value, self._prior_mean, g)),
             None if ones is None else ones + wander(ones, 0.0, g),
-            None if shared.seen is None else shared.seen.fade(g),
+            None if seen is None else seen.fade(g),
         )
-        xi = 0.0 if noise.drift is None else self._width * noise.drift
-        away = member.away
-        return known, member._replace(away=away + wander(away, 0.0, g, xi))
+        xi, away = 0.0 if noise.drift is None else self._width * noise.drift, member.away
+        return shared, member._replace(away=away + wander(away, 0.0, g, xi))
 
     def mean_and_std(self, belief: tuple[Evidence, Member], features: Array) -> tuple[Array, Array]:
         shared, member = belief
-        noise: Any = self.noise_std if shared.seen is None else shared.seen.wide
-        return self.predict(shared, member, features), noise * jax.lax.rsqrt(shared.pulls.value)
+        noise_std: Any = self.noise_std if shared.seen is None else shared.seen.rms_std
+        return self.predict(shared, member, features), noise_std * jax.lax.rsqrt(shared.pulls.value)
 
     def draw(self, key: Key, shared: Evidence, member: Member) -> Member:
         width = jax.lax.rsqrt(shared.pulls.value)
-        own = None if shared.seen is None else luck(key, ())
-        return Member(member.away + width * jax.random.normal(key, (self.arms,)), own)
+        luck = None if shared.seen is None else draw_luck(key, ())
+        return Member(member.away + width * jax.random.normal(key, (self.arms,)), luck)

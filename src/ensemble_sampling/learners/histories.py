@@ -1,4 +1,4 @@
-"""Which observations a network keeps to learn from, when it cannot keep them all."""
+"""What a network keeps of what it saw: observations to learn from, and the scales of all."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from ..core import Action, Key
-from .scales import Scales
 
 FARTHEST = 5.0
-"""Features are told apart up to so many times their spread: a single one cannot blow up a model."""
+"""Features are clipped at so many standard deviations: a single one cannot blow up a model."""
 
 
 class Window(eqx.Module):
@@ -44,6 +43,48 @@ class Reservoir(eqx.Module):
 def put(array: Array, slot: Array, kept: Array, new: Array) -> Array:
     """`array` with `new` in its slot, if it is kept."""
     return array.at[slot].set(jnp.where(kept, new, array[slot]))
+
+
+class Moments(NamedTuple):
+    """Where numbers lie and how far apart, to tell them without units."""
+
+    center: Array
+    variance: Array
+
+    @property
+    def spread(self) -> Array:
+        """1 while no two numbers differ."""
+        return jnp.where(self.variance > 0, jnp.sqrt(self.variance), 1.0)
+
+    def add(self, number: Array, count: Array) -> "Moments":
+        """With one more number, the last of `count`; older ones fade while `count` stands still."""
+        step = number - self.center
+        center = self.center + step / count
+        return Moments(center, self.variance + (step * (number - center) - self.variance) / count)
+
+
+class Scales(NamedTuple):
+    """The scales of what was seen, learned from it."""
+
+    features: Moments
+    outcomes: Moments
+
+    @classmethod
+    def unknown(cls, dim: int, outcome: tuple[int, ...]) -> "Scales":
+        return cls(*(Moments(jnp.zeros(shape), jnp.zeros(shape)) for shape in ((dim,), outcome)))
+
+    def add(self, features: Array, outcome: Array, count: Array) -> "Scales":
+        return Scales(self.features.add(features, count), self.outcomes.add(outcome, count))
+
+    def noise_std(self, error: Array, count: Array) -> Array:
+        """Of the noise in outcomes, which surprised a model by `error` in the mean square.
+
+        With two outcomes' worth of faith in their whole variance, and between a tenth of their
+        spread and all of it: a model that errs more than that errs for other reasons.
+        """
+        spread = self.outcomes.spread
+        learned = jnp.sqrt((count * error + 2 * spread**2) / (count + 2))
+        return jnp.clip(learned, spread / 10, spread)
 
 
 class History(NamedTuple):

@@ -11,25 +11,24 @@ from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
 from ..linalg import triangle
-from ..rewards import Reward, checked
-from .scales import Member, Seen, luck
-from .sums import Sum, check_forgetting, wander
+from ..rewards import Reward, as_reward
+from .conjugate import Member, OutcomeScale, Sum, check_forgetting, draw_luck, wander
 
 
-class Known(NamedTuple):
+class Evidence(NamedTuple):
     """What all members of a linear model share.
 
     root: of the covariance, in units of the noise (d, d)
     mean: the posterior mean (d, ...)
     ones: the same, had every outcome been 1 (d,), which centring outcomes takes away; None where
         they are not centred
-    seen: what the scale is learned from; None where it was told
+    seen: the learned scale of outcomes; None where `noise_std` is given
     """
 
     root: Sum
     mean: Sum
     ones: Sum | None
-    seen: Seen | None
+    seen: OutcomeScale | None
 
 
 def _times(rows: Array, theta: Array) -> Array:
@@ -49,7 +48,8 @@ class Linear(eqx.Module):
     With v = A'x, s = 1 + v'v and gain k = A v / s, the mean moves by k (y - x'mean), a member by
     k (noise - x'u), and A loses k v' / (1 + 1 / sqrt(s)).
 
-    noise_std: None learns it (see `Seen`), and the prior's width is then in units of the noise.
+    noise_std: None learns it (see `OutcomeScale`), and the prior's width is then in units of the
+        noise.
     prior_mean: None is zero. Where the noise is learned, the offset of outcomes is not known
         either: the model is then of y - c, with c the mean outcome so far, and has a constant
         besides its features. As the posterior mean is linear in the outcomes, c can change
@@ -69,7 +69,7 @@ class Linear(eqx.Module):
     reward: Reward | None
     forgetting: float | None
     weights_shared = True
-    axes = Known(0, 0, 0, None)  # pyright: ignore[reportArgumentType]
+    axes = Evidence(0, 0, 0, None)  # pyright: ignore[reportArgumentType]
     """What several models on the same outcomes have one each of; their scale they share."""
     __repr__ = short
 
@@ -91,13 +91,17 @@ class Linear(eqx.Module):
         )
         self.prior_mean = None if prior_mean is None else mean
         self.outcomes = outcomes
-        self.reward = checked(reward, outcomes)
+        self.reward = as_reward(reward, outcomes)
         self.forgetting = check_forgetting(forgetting)
 
     @property
     def centred(self) -> bool:
         """Whether outcomes are centred, for their offset is not known either."""
         return self.noise_std is None and self.prior_mean is None
+
+    @property
+    def _outcome_shape(self) -> tuple[int, ...]:
+        return () if self.outcomes is None else (self.outcomes,)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -116,10 +120,6 @@ class Linear(eqx.Module):
         return jnp.concatenate([jnp.ones((*features.shape[:-1], 1)), features], axis=-1)
 
     @property
-    def _outcome_shape(self) -> tuple[int, ...]:
-        return () if self.outcomes is None else (self.outcomes,)
-
-    @property
     def _prior(self) -> tuple[Array, Array]:
         """Mean, and root of the covariance in units of the noise."""
         root = jnp.asarray(self.prior_root, float)
@@ -130,40 +130,39 @@ class Linear(eqx.Module):
         mean = jnp.broadcast_to(mean, self._shape)
         return mean, root if self.noise_std is None else root / self.noise_std
 
-    def noise(self, shared: Known, luck: Array | None = None) -> Any:
-        """The noise's standard deviation, as told or as learned so far, for a member of such luck
-        or as best known."""
-        return self.noise_std if shared.seen is None else shared.seen.drawn(luck)
-
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
-    ) -> tuple[Known, Member]:
-        mean, root = self._prior
-        known = Known(
+    ) -> tuple[Evidence, Member]:
+        learned, (mean, root) = self.noise_std is None, self._prior
+        shared = Evidence(
             Sum.of(root),
             Sum.of(mean),
             Sum.of(jnp.zeros(self._shape[:1])) if self.centred else None,
-            Seen.nothing(self._outcome_shape) if self.noise_std is None else None,
+            OutcomeScale.unknown(self._outcome_shape) if learned else None,
         )
-        own = None if known.seen is None else luck(key, self._outcome_shape, noise)
-        return known, Member(Sum.of(jnp.asarray(spread * self._spread(key, root), float)), own)
+        luck = draw_luck(key, self._outcome_shape, noise) if learned else None
+        return shared, Member(Sum.of(jnp.asarray(spread * self._spread(key, root), float)), luck)
 
     def _spread(self, key: Key, root: Array) -> Array:
         """A draw from N(0, root root') for every entry of the outcome."""
         return root @ jax.random.normal(key, self._shape)
 
-    def center(self, key: Key) -> tuple[Known, Member]:
-        known, member = self.init(key, 0.0)
-        return known, member._replace(luck=None)
+    def center(self, key: Key) -> tuple[Evidence, Member]:
+        shared, member = self.init(key, 0.0)
+        return shared, member._replace(luck=None)
 
-    def predict(self, shared: Known, member: Member, features: Array) -> Array:
+    def noise(self, shared: Evidence, luck: Array | None = None) -> Any:
+        """The noise's standard deviation: as given, or as learned, for a member with that luck."""
+        return self.noise_std if shared.seen is None else shared.seen.std_at(luck)
+
+    def predict(self, shared: Evidence, member: Member, features: Array) -> Array:
         checks.features(features, self.dim)
         noise = self.noise(shared, member.luck)
         away = _times(self._inputs(features), member.away.value)
         value = self.mean(shared, features) + noise * away
         return value if self.reward is None else self.reward.expected(value, noise)
 
-    def mean(self, shared: Known, features: Array) -> Array:
+    def mean(self, shared: Evidence, features: Array) -> Array:
         """The mean outcomes of rows of features, as best known."""
         x = self._inputs(features)
         if shared.ones is None or shared.seen is None:
@@ -173,21 +172,27 @@ class Linear(eqx.Module):
         return _times(x, shared.mean.value) + jnp.multiply.outer(rest, shared.seen.center)
 
     def observe(
-        self, key: Key, shared: Known, member: Member, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Member]:
+        self,
+        key: Key,
+        shared: Evidence,
+        member: Member,
+        action: Action,
+        outcome: Array,
+        noise: Noise,
+    ) -> tuple[Evidence, Member]:
         shared, member = self.learn(shared, member, action, outcome, noise)
         return (shared, member) if self.forgetting is None else self.forget(shared, member, noise)
 
     def learn(
-        self, shared: Known, member: Member, action: Action, outcome: Array, noise: Noise
-    ) -> tuple[Known, Member]:
+        self, shared: Evidence, member: Member, action: Action, outcome: Array, noise: Noise
+    ) -> tuple[Evidence, Member]:
         """Condition on the outcome."""
         if jnp.shape(outcome) != self._outcome_shape:
             raise ValueError(
                 f"the outcome must have shape {self._outcome_shape}, got {jnp.shape(outcome)}"
             )
         checks.array("the action's features", action.features, (self.dim,))
-        x, root = self._inputs(action.features), shared.root
+        x, (root, mean, ones, seen) = self._inputs(action.features), shared
         weight = 1.0 if noise.weight is None else noise.weight
         often = jnp.sqrt(weight)  # an observation that counts w times: sqrt(w) (x, y)
         x = x if noise.weight is None else often * x
@@ -198,47 +203,40 @@ class Linear(eqx.Module):
         def moved(now: Sum, target: Any) -> Sum:
             return now.add(jnp.multiply.outer(gain, often * target - x @ now.value))
 
-        seen = shared.seen
         if seen is not None:
             surprise = outcome - self.mean(shared, action.features)
             seen = seen.add(jnp.asarray(outcome, float), surprise, s, weight)
-        known = Known(
-            root.add(-jnp.outer(gain / (1 + jax.lax.rsqrt(s)), v)),
-            moved(shared.mean, outcome),
-            None if shared.ones is None else moved(shared.ones, 1.0),
-            seen,
-        )
+        root = root.add(-jnp.outer(gain / (1 + jax.lax.rsqrt(s)), v))
+        mean, ones = moved(mean, outcome), None if ones is None else moved(ones, 1.0)
         shift = 0.0 if noise.shift is None else noise.shift
-        return known, member._replace(away=moved(member.away, shift))
+        return Evidence(root, mean, ones, seen), member._replace(away=moved(member.away, shift))
 
-    def forget(self, shared: Known, member: Member, noise: Noise) -> tuple[Known, Member]:
+    def forget(self, shared: Evidence, member: Member, noise: Noise) -> tuple[Evidence, Member]:
         """Let the truth drift by one observation."""
         g: Any = self.forgetting
-        mean, prior = self._prior
-        root = shared.root.value + shared.root.lost
-        both = jnp.concatenate([jnp.sqrt(g) * root.T, jnp.sqrt(1 - g) * prior.T])
-        mixed = Sum.of(triangle(both).T)
-        mixed = jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, shared.root)
-        known = Known(
-            mixed,
-            shared.mean.add(wander(shared.mean.value + shared.mean.lost, mean, g)),
-            None if shared.ones is None else shared.ones.add(wander(shared.ones.value, 0.0, g)),
-            None if shared.seen is None else shared.seen.fade(g),
+        root, mean, ones, seen = shared
+        prior_mean, prior_root = self._prior
+        both = [jnp.sqrt(g) * (root.value + root.lost).T, jnp.sqrt(1 - g) * prior_root.T]
+        mixed = Sum.of(triangle(jnp.concatenate(both)).T)
+        shared = Evidence(
+            jax.tree.map(lambda new, old: jnp.where(g < 1, new, old), mixed, root),
+            mean.add(wander(mean.value + mean.lost, prior_mean, g)),
+            None if ones is None else ones.add(wander(ones.value, 0.0, g)),
+            None if seen is None else seen.fade(g),
         )
-        xi = 0.0 if noise.drift is None else prior @ noise.drift
-        away = member.away
+        xi, away = 0.0 if noise.drift is None else prior_root @ noise.drift, member.away
         away = away.add(wander(away.value + away.lost, 0.0, g, xi))
-        return known, member._replace(away=away)
+        return shared, member._replace(away=away)
 
-    def mean_and_std(self, belief: tuple[Known, Member], features: Array) -> Any:
+    def mean_and_std(self, belief: tuple[Evidence, Member], features: Array) -> Any:
         """x'mu and sqrt(x'Sigma x) of every action; rewards of vectors have no closed form."""
         if self.reward is not None:
             return None
         shared, member = belief
         rooted = _times(self._inputs(features), shared.root.value)
-        noise: Any = self.noise_std if shared.seen is None else shared.seen.wide
+        noise: Any = self.noise_std if shared.seen is None else shared.seen.rms_std
         return self.predict(shared, member, features), noise * jnp.linalg.norm(rooted, axis=-1)
 
-    def draw(self, key: Key, shared: Known, member: Member) -> Member:
-        own = None if shared.seen is None else luck(key, self._outcome_shape)
-        return Member(Sum.of(member.away.value + self._spread(key, shared.root.value)), own)
+    def draw(self, key: Key, shared: Evidence, member: Member) -> Member:
+        luck = None if shared.seen is None else draw_luck(key, self._outcome_shape)
+        return Member(Sum.of(member.away.value + self._spread(key, shared.root.value)), luck)

@@ -10,7 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..rewards import Reward
-from .scales import Moments
+from .histories import Moments
 
 
 class Loss(Protocol):

@@ -1,6 +1,7 @@
 """Any Equinox network as a learner: anchored to its prior draw, fed minibatches of its history."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,11 +15,10 @@ from jax.lax import optimization_barrier as barrier
 from .. import checks
 from ..core import Action, Key, Noise, some_key
 from ..networks import Readout, true_gradient
-from ..rewards import Reward, checked
+from ..rewards import Reward, as_reward
 from . import modules
-from .histories import History, Reservoir, Window, put
+from .histories import History, Moments, Reservoir, Scales, Window, put
 from .losses import Loss, SquaredError
-from .scales import Moments, Scales
 
 
 class Member(NamedTuple):
@@ -61,6 +61,13 @@ dropout: with all of it they explore for longer than pays. Others are meant for 
 it all."""
 
 
+OPTIONAL = {
+    **dict.fromkeys(("noise_std", "prior_std"), checks.positive),
+    **dict.fromkeys(("batch", "arms", "indices"), checks.size),
+}
+"""What is checked of a setting that may be None."""
+
+
 class Network(eqx.Module):
     """A network drawn by `make(key)`, learning by a few minibatch steps per observation.
 
@@ -74,7 +81,7 @@ class Network(eqx.Module):
     whose inputs are then one matrix product; each member has its own targets. `batch=None` takes
     the whole history in every step.
 
-    Sizes are all it needs to be told. The paper's networks learn with `learning_rate=0.1`,
+    Sizes are the only settings it needs. The paper's networks learn with `learning_rate=0.1`,
     `optimizer=optax.sgd`, the same `prior_std` as `make`, and the world's `noise_std`.
 
     make: key -> Equinox module taking features (dim,) to an output like the outcome. Its arrays of
@@ -89,93 +96,74 @@ class Network(eqx.Module):
         learns theta / prior_std: a step is the same share of what a weight may be in every layer.
     learning_rate, optimizer: `optimizer(learning_rate)` makes the steps; Adam's do not depend on
         the size of the loss.
+    loss, history: by default `SquaredError()` and `Window()`.
     outcomes, reward: for outcome vectors, their width and the known reward R(y).
-    indices: for a module with many models in it, `module.at(index)` with `module.index(key)` a
-        random one: how many of them a step averages over. Called as it is, it is the mean model.
     arms: for a network from a common context to one output per action (arms,), of which only
         the chosen one learns; `predict` then reads the first row of the features.
+    indices: for a module with many models in it, `module.at(index)` with `module.index(key)` a
+        random one: how many of them a step averages over. The module itself is the mean model.
     """
 
     make: Callable[[Key], Any]
     dim: int = eqx.field(static=True)
-    capacity: int = eqx.field(static=True)
-    noise_std: float | None
-    prior_std: float | None
-    learning_rate: float
-    steps: int = eqx.field(static=True)
-    batch: int | None = eqx.field(static=True)
-    optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
-    loss: Loss
-    history: Window | Reservoir
-    outcomes: int | None = eqx.field(static=True)
-    reward: Reward | None
-    arms: int | None = eqx.field(static=True)
-    dropout: float | None
-    readout: Readout = eqx.field(static=True)
-    indices: int | None = eqx.field(static=True)
+    capacity: int = eqx.field(static=True, default=2048)
+    noise_std: float | None = None
+    prior_std: float | None = None
+    _: KW_ONLY
+    learning_rate: float = 0.03
+    steps: int = eqx.field(static=True, default=3)
+    batch: int | None = eqx.field(static=True, default=64)
+    optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(
+        static=True, default=optax.adam
+    )
+    loss: Loss = eqx.field(default=None)
+    history: Window | Reservoir = eqx.field(default=None)
+    outcomes: int | None = eqx.field(static=True, default=None)
+    reward: Reward | None = None
+    arms: int | None = eqx.field(static=True, default=None)
+    dropout: float | None = None
+    readout: Readout = eqx.field(static=True, default=true_gradient)
+    indices: int | None = eqx.field(static=True, default=None)
     weights_shared = False
 
-    def __init__(
-        self,
-        make: Callable[[Key], Any],
-        dim: int,
-        capacity: int = 2048,
-        noise_std: float | None = None,
-        prior_std: float | None = None,
-        *,
-        learning_rate: float = 0.03,
-        steps: int = 3,
-        batch: int | None = 64,
-        optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
-        loss: Loss | None = None,
-        history: Window | Reservoir | None = None,
-        outcomes: int | None = None,
-        reward: Any = None,
-        arms: int | None = None,
-        dropout: float | None = None,
-        readout: Readout = true_gradient,
-        indices: int | None = None,
-    ):
-        self.make = modules.configured(make)
-        self.dim = checks.size("dim", dim)
-        self.capacity = checks.size("capacity", capacity)
-        self.noise_std = None if noise_std is None else checks.positive("noise_std", noise_std)
-        self.prior_std = None if prior_std is None else checks.positive("prior_std", prior_std)
-        self.learning_rate = checks.positive("learning_rate", learning_rate)
-        self.steps = checks.size("steps", steps)
-        self.batch = None if batch is None else checks.size("batch", batch)
-        if not callable(optimizer) or not hasattr(optimizer(self.learning_rate), "update"):
+    def __post_init__(self) -> None:
+        self.make = modules.as_config(self.make)
+        self.dim = checks.size("dim", self.dim)
+        self.capacity = checks.size("capacity", self.capacity)
+        self.steps = checks.size("steps", self.steps)
+        self.learning_rate = checks.positive("learning_rate", self.learning_rate)
+        for name, check in OPTIONAL.items():
+            if (given := getattr(self, name)) is not None:
+                setattr(self, name, check(name, given))
+        if not callable(self.optimizer) or not hasattr(self._optimizer, "update"):
             raise TypeError(
                 "optimizer must make a transformation from the learning rate: give optax.adam and "
-                f"learning_rate=0.1, not optax.adam(0.1); got {optimizer!r}"
+                f"learning_rate=0.1, not optax.adam(0.1); got {self.optimizer!r}"
             )
-        self.optimizer = optimizer
-        self.outcomes = outcomes
-        self.reward = checked(reward, outcomes)
-        self.arms = None if arms is None else checks.size("arms", arms)
-        if arms is not None and outcomes is not None:
+        self.reward = as_reward(self.reward, self.outcomes)
+        if self.arms is not None and self.outcomes is not None:
             raise ValueError("give outcomes (a vector per action) or arms (one output each)")
-        needed = ("__call__", "mean") if reward is None else ("__call__", "mean", "expected")
-        self.loss = checks.part("loss", SquaredError() if loss is None else loss, *needed)
-        self.history = checks.part("history", Window() if history is None else history, "slot")
-        if dropout is not None:
-            checks.scalar("dropout", dropout, low=0.0, high=1.0)
-        self.dropout = dropout
-        if not callable(readout):
-            raise TypeError(f"readout must be a function such as true_gradient, got {readout!r}")
-        self.readout = readout
-        self.indices = None if indices is None else checks.size("indices", indices)
-        modules.check(make, self.dim, self._outcome_shape if arms is None else (arms,))
+        needed = ("__call__", "mean", *(() if self.reward is None else ("expected",)))
+        loss = SquaredError() if self.loss is None else self.loss
+        self.loss = checks.part("loss", loss, *needed)
+        history = Window() if self.history is None else self.history
+        self.history = checks.part("history", history, "slot")
+        if self.dropout is not None:
+            checks.scalar("dropout", self.dropout, low=0.0, high=1.0)
+        if not callable(self.readout):
+            raise TypeError(
+                f"readout must be a function such as true_gradient, got {self.readout!r}"
+            )
+        outputs = self._outcome_shape if self.arms is None else (self.arms,)
+        modules.check(self.make, self.dim, outputs)
 
     @property
     def _outcome_shape(self) -> tuple[int, ...]:
         return () if self.outcomes is None else (self.outcomes,)
 
     @property
-    def _index_shape(self) -> tuple[int, ...]:
-        if self.indices is None:
-            return ()
-        return eqx.filter_eval_shape(lambda key: self.make(key).index(key), some_key()).shape
+    def _optimizer(self) -> optax.GradientTransformation:
+        return self.optimizer(self.learning_rate)
 
     def check_outcome(self, outcome: Any) -> None:
         """Refuse what cannot be learned: another shape, or what the loss has no likelihood for."""
@@ -199,26 +187,47 @@ class Network(eqx.Module):
     def _start(
         self, parameters: Any, fixed: Any, pull: float, noise: Noise
     ) -> tuple[History, Member]:
-        room = (self.capacity, *self._outcome_shape)
-        shift = None if noise.shift is None else jnp.zeros((room[0], *self._index_shape, *room[1:]))
+        shape, index, zero = self._outcome_shape, (), jnp.zeros((), jnp.int32)
+        if self.indices is not None:
+            make = lambda key: self.make(key).index(key)  # noqa: E731
+            index = eqx.filter_eval_shape(make, some_key()).shape
+        shift = None if noise.shift is None else jnp.zeros((self.capacity, *index, *shape))
         weight = None if noise.weight is None else jnp.ones(self.capacity)
-        index = None if self.arms is None else jnp.zeros(self.capacity, jnp.int32)
-        zero = jnp.zeros((), jnp.int32)
-        scales = Scales.unknown(self.dim, self._outcome_shape) if self.noise_std is None else None
-        rows = jnp.zeros((self.capacity, self.dim))
-        history = History(rows, jnp.zeros(room), index, zero, scales)
+        history = History(
+            features=jnp.zeros((self.capacity, self.dim)),
+            outcomes=jnp.zeros((self.capacity, *shape)),
+            chosen=None if self.arms is None else jnp.zeros(self.capacity, jnp.int32),
+            seen=zero,
+            scales=Scales.unknown(self.dim, shape) if self.noise_std is None else None,
+        )
         return history, Member(
             model=parameters,
             start=parameters,
             fixed=fixed,
             pull=jnp.asarray(pull, float),
-            optimizer=self.optimizer(self.learning_rate).init(parameters),
+            optimizer=self._optimizer.init(parameters),
             noise=Noise(shift, weight),
             healthy=jnp.array(True),
             diverged=zero,
             widths=modules.widths(self.make) if self.prior_std is None else None,
-            error=jnp.zeros(self._outcome_shape) if self.noise_std is None else None,
+            error=jnp.zeros(shape) if self.noise_std is None else None,
         )
+
+    def prior_widths(self, member: Member) -> Any:
+        """The prior's standard deviation of every weight."""
+        if (std := self.prior_std) is not None:
+            return jax.tree.map(lambda w: jnp.full(w.shape, std, float), member.model)
+        return jax.tree.map(lambda w, s: jnp.broadcast_to(s, w.shape), member.model, member.widths)
+
+    def noise(self, shared: History, member: Member) -> Any:
+        """The noise's standard deviation: as given, or as the member has learned it."""
+        if shared.scales is None:
+            return self.noise_std
+        return shared.scales.noise_std(member.error, shared.held)
+
+    def index(self, key: Key, member: Member) -> Any:
+        """A random one of the models in a module with `indices`."""
+        return modules.whole(self.make, member.model, member.fixed).index(key)
 
     def outputs(
         self,
@@ -236,9 +245,8 @@ class Network(eqx.Module):
         if keys is None:
             outputs = jax.vmap(module)(inputs)
         elif hasattr(module, "masked"):
-            outputs = jax.vmap(lambda x, k: module.masked(x, k, self.dropout, self.readout))(
-                inputs, keys
-            )
+            masked = lambda x, k: module.masked(x, k, self.dropout, self.readout)  # noqa: E731
+            outputs = jax.vmap(masked)(inputs, keys)
         else:
             outputs = jax.vmap(lambda x, k: module(x, key=k))(inputs, keys)
         rescale = getattr(self.loss, "scale", None)
@@ -247,9 +255,12 @@ class Network(eqx.Module):
         scale: Moments = rescale(shared.scales.outcomes)
         return scale.center + scale.spread * outputs
 
-    def index(self, key: Key, member: Member) -> Any:
-        """A random one of the models in a module with `indices`."""
-        return modules.whole(self.make, member.model, member.fixed).index(key)
+    def output(
+        self, shared: History, member: Member, parameters: Any, action: Action, keys: Any = None
+    ) -> Array:
+        """The output that an outcome of the action is compared with."""
+        output = self.outputs(shared, member, parameters, action.features[None], keys)[0]
+        return output if self.arms is None else output[action.index]
 
     def predict(
         self,
@@ -268,12 +279,6 @@ class Network(eqx.Module):
             return self.loss.expected(self.reward, outputs, self.noise(shared, member))
         return self.loss.mean(outputs if self.arms is None else outputs[0])
 
-    def noise(self, shared: History, member: Member) -> Any:
-        """The noise's standard deviation, as told or as the member has learned it."""
-        if shared.scales is None:
-            return self.noise_std
-        return shared.scales.noise_std(member.error, shared.held)
-
     def observe(
         self,
         key: Key,
@@ -285,10 +290,11 @@ class Network(eqx.Module):
         step: Step | None = None,
         batch_key: Key | None = None,
     ) -> tuple[History, Member]:
-        """Learn from one outcome; with steps of one's own, and by `batch_key` batches too."""
+        """Learn from one outcome: by `step` in place of gradient steps, and on the batches of
+        `batch_key`, where they are given."""
         self._check(member, action, outcome, noise)
         slot_key, common_key, mask_key = jax.random.split(key, 3)
-        member = self._surprised(mask_key, shared, member, action, outcome)
+        member = self._note_surprise(mask_key, shared, member, action, outcome)
         # The observation, and the member's perturbation of it, go where the history says.
         slot, kept = self.history.slot(slot_key, shared.seen, self.capacity)
         history = shared.add(slot, kept, action, outcome)
@@ -314,11 +320,11 @@ class Network(eqx.Module):
         if step is None and jax.default_backend() == "gpu":
             from ..fast import network_kernel
 
-            if network_kernel.wanted(self, member):
+            if network_kernel.applies(self, member):
 
                 def at_once(member: Member) -> Member:
-                    model, norm = network_kernel.learned(self, history, member, rows)
-                    return self._judged(member._replace(model=model), norm)
+                    model, norm = network_kernel.learn(self, history, member, rows)
+                    return self.examine(member._replace(model=model), norm)
 
                 return history, jax.lax.platform_dependent(member, cuda=at_once, default=one_by_one)
         return history, one_by_one(member)
@@ -334,15 +340,14 @@ class Network(eqx.Module):
                 f"{_kinds(member.noise)}: give init the same kinds"
             )
 
-    def _surprised(
+    def _note_surprise(
         self, key: Key, shared: History, member: Member, action: Action, outcome: Array
     ) -> Member:
         """Note how far off the member is, before it learns: what its noise is learned from."""
         if shared.scales is None:
             return member
         keys = None if self.dropout is None else jax.random.split(key, 1)
-        output = self.outputs(shared, member, member.living, action.features[None], keys)[0]
-        output = output if self.arms is None else output[action.index]
+        output = self.output(shared, member, member.living, action, keys)
         square = (outcome - self.loss.mean(output)) ** 2
         # Before outcomes differ, surprises have no unit; nor does a lost network say anything.
         scale = shared.scales.outcomes.variance
@@ -364,17 +369,12 @@ class Network(eqx.Module):
     def _step(self, i: Array, history: History, member: Member, batch: Batch) -> Member:
         """One gradient step on a batch of the history."""
         gradient = self.gradient(history, member, batch)
-        optimizer = self.optimizer(self.learning_rate)
-        return self.moved(member, *optimizer.update(gradient, member.optimizer, member.model))
+        return self.apply_updates(
+            member, *self._optimizer.update(gradient, member.optimizer, member.model)
+        )
 
-    def gradient(self, history: History, member: Member, batch: Batch) -> Any:
-        """Of what is minimised (see above), in units of the prior where `make` has one."""
-        gradient = jax.grad(self._misfit)(member.model, history, member, batch)
-        return self._pulled(gradient, member, history.held)
-
-    def moved(self, member: Member, updates: Any, state: Any) -> Member:
+    def apply_updates(self, member: Member, updates: Any, state: Any) -> Member:
         """The member after updates in the units of `gradient`, its optimizer in a new state."""
-        optimizer = self.optimizer(self.learning_rate)
         if member.widths is not None:
             updates = jax.tree.map(jnp.multiply, updates, member.widths)
 
@@ -384,44 +384,37 @@ class Network(eqx.Module):
             return jnp.where(member.healthy, now, then)
 
         model = jax.tree.map(revive, optax.apply_updates(member.model, updates), member.start)
-        state = jax.tree.map(revive, state, optimizer.init(member.start))
+        state = jax.tree.map(revive, state, self._optimizer.init(member.start))
         return member._replace(model=model, optimizer=state, healthy=jnp.array(True))
 
-    def _pulled(self, gradient: Any, member: Member, held: Array) -> Any:
-        """The gradient with the pull to the start, in units of the prior where `make` has one."""
+    def gradient(self, history: History, member: Member, batch: Batch) -> Any:
+        """Of what is minimised (see above), in units of the prior where `make` has one."""
+        gradient = jax.grad(self._misfit)(member.model, history, member, batch)
+        held, std = history.held, self.prior_std
         if hasattr(self.make, "penalty"):
             penalty = jax.grad(self.make.penalty)(member.model, member.widths)  # pyright: ignore[reportFunctionMemberAccess]
             total = jax.tree.map(lambda g, p: g + p / held, gradient, penalty)
             return jax.tree.map(jnp.multiply, total, member.widths)
-        # Written out: it is one fused pass over the weights this way.
-        if (prior_std := self.prior_std) is not None:
-            return jax.tree.map(
-                lambda g, w, w0: g + 2 * (w - member.pull * w0) / (prior_std**2 * held),
-                gradient,
-                member.model,
-                member.start,
-            )
-        return jax.tree.map(
-            lambda g, w, w0, s: s * g + 2 * (w - member.pull * w0) / (s * held),
-            gradient,
-            member.model,
-            member.start,
-            member.widths,
-        )
 
-    def _misfit(self, model: Any, history: History, member: Member, batch: Batch) -> Array:
-        """The mean loss over a batch, as the member sees the outcomes."""
-        if self.indices is None:
-            return self._misfit_at(None, model, history, member, batch)
-        index = jax.vmap(lambda key: self.index(key, member))(batch.keys)
-        batch = batch._replace(keys=None)
-        each = jax.vmap(lambda one: self._misfit_at(one, model, history, member, batch))(index)
-        return each.mean()
+        # The pull to the start is written out: it is one fused pass over the weights this way.
+        def pulled(g: Array, w: Array, w0: Array, s: Any = None) -> Array:
+            if std is not None:
+                return g + 2 * (w - member.pull * w0) / (std**2 * held)
+            return s * g + 2 * (w - member.pull * w0) / (s * held)
 
-    def _misfit_at(
-        self, index: Any, model: Any, history: History, member: Member, batch: Batch
+        widths = () if std is not None else (member.widths,)
+        return jax.tree.map(pulled, gradient, member.model, member.start, *widths)
+
+    def _misfit(
+        self, model: Any, history: History, member: Member, batch: Batch, index: Any = None
     ) -> Array:
-        """The same for one of the models in the member."""
+        """The mean loss over a batch, as the member sees the outcomes: that of the model of an
+        index, or the average over a few of them where the member holds many."""
+        if self.indices is not None and index is None:
+            several = jax.vmap(lambda key: self.index(key, member))(batch.keys)
+            batch = batch._replace(keys=None)
+            each = jax.vmap(lambda one: self._misfit(model, history, member, batch, one))(several)
+            return each.mean()
         rows, use, keys = batch
         targets, noise_std = history.outcomes[rows], self.noise(history, member)
         explores = self.dropout is not None or jax.tree.leaves(member.noise)
@@ -439,14 +432,11 @@ class Network(eqx.Module):
             each = each * member.noise.weight[rows]
         return each.mean() if use is None else (each * use).mean()
 
-    def examine(self, member: Member) -> Member:
-        """Notice a network that blew up."""
-        # One pass: the sum of squares is infinite or NaN where a weight is, or is about to be.
-        norm = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(member.model))
-        return self._judged(member, jnp.asarray(norm))
-
-    def _judged(self, member: Member, norm: Array) -> Member:
-        """The member after its steps, by the sum of squares of its weights."""
+    def examine(self, member: Member, norm: Array | None = None) -> Member:
+        """Notice a network that blew up, by the sum of squares of its weights."""
+        if norm is None:
+            # One pass: it is infinite or NaN where a weight is, or is about to be.
+            norm = jnp.asarray(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(member.model)))
         healthy = jnp.isfinite(norm)
         return member._replace(healthy=healthy, diverged=member.diverged + ~healthy)
 

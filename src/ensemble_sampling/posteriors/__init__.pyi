@@ -1,18 +1,22 @@
 """The public names of this room; see the package's own stub."""
 
-from .anytime import Anytime
-from .backprop import BayesByBackprop
 from .dropout import Dropout
-from .ensemble import Bernoulli, Ensemble, Gaussian, Poisson, Rademacher, Symmetric, Unperturbed
-from .ensemble_plus import EnsemblePlus
-from .epinet import Epinet
+from .ensemble import (
+    Anytime,
+    Bernoulli,
+    Ensemble,
+    Gaussian,
+    Poisson,
+    Rademacher,
+    Symmetric,
+    Unperturbed,
+)
 from .estimators import EstimatorEnsemble
-from .exact import Exact
-from .hypermodel import Hypermodel
+from .exact import Exact, Point
+from .heads import EnsemblePlus, Epinet
+from .indexed import BayesByBackprop, Hypermodel
 from .langevin import Langevin
-from .laplace import Laplace
-from .neural_linear import NeuralLinear
-from .point import Point
+from .laplace import Laplace, NeuralLinear
 
 __all__ = [
     "Anytime",

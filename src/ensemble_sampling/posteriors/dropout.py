@@ -11,7 +11,7 @@ from .. import checks
 from ..core import Key, Model, some_key
 from ..learners.network import Network
 from ..networks import Readout, true_gradient
-from .base import LearnerPosterior
+from .exact import LearnerPosterior
 
 
 def _drops(part: Any) -> bool:

@@ -11,7 +11,7 @@ from .. import checks
 from ..config import LATER
 from ..core import Action, Key, Learner, Model, Noise, broken, fact
 from ..fast.one_step import in_one_step
-from .base import LearnerPosterior
+from .exact import LearnerPosterior
 
 
 class Perturbation(Protocol):
@@ -128,23 +128,25 @@ class Ensemble(LearnerPosterior):
         return f"{self.members} model{'s' if self.members > 1 else ''}"
 
     @property
-    def _shared_axis(self) -> int | None:
-        """Stored once, unless members weigh the data differently and that changes `shared`."""
-        return 0 if self.perturbation.reweights and fact(self.learner, "weights_shared") else None
-
-    @property
     def members_axis(self) -> int:
         return -1 if self.members_last else 0
 
+    @property
+    def _axes(self) -> tuple[int | None, int]:
+        """Of (shared, members); `shared` is stored once, unless members weigh the data differently
+        and that changes it."""
+        each = self.perturbation.reweights and fact(self.learner, "weights_shared")
+        return 0 if each else None, self.members_axis
+
     def init(self, key: Key) -> Any:
         noise = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
-        axes, keys = (self._shared_axis, self.members_axis), jax.random.split(key, self.members)
+        keys = jax.random.split(key, self.members)
+        init = lambda k, spread: self.learner.init(k, spread, noise)  # noqa: E731
         if not isinstance(self.perturbation, Symmetric):
-            init = jax.vmap(lambda k: self.learner.init(k, self.inflation, noise), out_axes=axes)
-            return init(keys)
-        one, sign = jnp.arange(self.members) // 2, 1.0 - 2.0 * (jnp.arange(self.members) % 2)
-        init = jax.vmap(lambda k, s: self.learner.init(k, s, noise), out_axes=axes)
-        return init(keys[one], sign * self.inflation)
+            return jax.vmap(lambda k: init(k, self.inflation), out_axes=self._axes)(keys)
+        pair, second = jnp.divmod(jnp.arange(self.members), 2)
+        spreads = (1.0 - 2.0 * second) * self.inflation
+        return jax.vmap(init, out_axes=self._axes)(keys[pair], spreads)
 
     def sample(self, key: Key, belief: Any) -> Model:
         return self.model(belief, jax.random.randint(key, (), 0, self.members))
@@ -152,40 +154,33 @@ class Ensemble(LearnerPosterior):
     def model(self, belief: Any, chosen: Array) -> Model:
         """The model of one member."""
 
-        def pick(tree: Any, at: Any) -> Any:
-            return jax.tree.map(lambda leaf: leaf[at], tree)
+        def pick(part: Any, axis: int | None) -> Any:
+            at = (..., chosen) if axis == -1 else chosen
+            return part if axis is None else jax.tree.map(lambda leaf: leaf[at], part)
 
-        shared, members = belief
-        shared = shared if self._shared_axis is None else pick(shared, chosen)
-        at = (..., chosen) if self.members_last else chosen
-        return eqx.Partial(self.learner.predict, shared, pick(members, at))
-
-    def _noise(self, key: Key, shape: tuple[int, ...]) -> Noise:
-        key = jax.random.split(key)[0]
-        noise = self.perturbation.draw(key, (self.members, *shape), self.inflation)
-        if (drifting := fact(self.learner, "drift_shape")) is not None:
-            paired = isinstance(self.perturbation, Symmetric)
-            how = Symmetric() if paired else Gaussian()
-            drift_key = jax.random.fold_in(key, 1)
-            drift = how.draw(drift_key, (self.members, *drifting), self.inflation).shift
-            noise = noise._replace(drift=drift)
-        return noise
+        return eqx.Partial(self.learner.predict, *map(pick, belief, self._axes))
 
     def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
         word = jax.random.key_data(key).ravel()[0]
         noise = in_one_step(lambda key: self._noise(key, jnp.shape(outcome)), word, key)
-        learn_key = jax.random.split(key)[1]
-        axes = (self._shared_axis, self.members_axis)
-        observe = jax.vmap(
-            self.learner.observe, in_axes=(None, *axes, None, None, 0), out_axes=axes
-        )
+        in_axes = (None, *self._axes, None, None, 0)
+        observe = jax.vmap(self.learner.observe, in_axes=in_axes, out_axes=self._axes)
         shared, members = belief
-        return observe(learn_key, shared, members, action, outcome, noise)
+        return observe(jax.random.split(key)[1], shared, members, action, outcome, noise)
+
+    def _noise(self, key: Key, shape: tuple[int, ...]) -> Noise:
+        """Every member's perturbation of an outcome of that shape, and of a truth that drifts."""
+        key = jax.random.split(key)[0]
+        noise = self.perturbation.draw(key, (self.members, *shape), self.inflation)
+        if (drifting := fact(self.learner, "drift_shape")) is not None:
+            normal = Symmetric() if isinstance(self.perturbation, Symmetric) else Gaussian()
+            key = jax.random.fold_in(key, 1)
+            drift = normal.draw(key, (self.members, *drifting), self.inflation).shift
+            noise = noise._replace(drift=drift)
+        return noise
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
-        predict = jax.vmap(
-            self.learner.predict, in_axes=(self._shared_axis, self.members_axis, None)
-        )
+        predict = jax.vmap(self.learner.predict, in_axes=(*self._axes, None))
         shared, members = belief
         return predict(shared, members, features)
 
@@ -194,3 +189,88 @@ class Ensemble(LearnerPosterior):
         shared, members = belief
         diverged = jax.vmap(fact(self.learner, "diverged"), in_axes=self.members_axis)
         return jnp.maximum(diverged(members).sum(), broken(shared))
+
+
+class Anytime(LearnerPosterior):
+    """`Ensemble` of which first + rate log2(1 + t) members are sampled from after t outcomes.
+
+    Of the order of log T members suffice for T periods in linear (Janz et al., 2024), generalised
+    linear and neural bandits (Sun et al., 2025, who double the horizon until it is long enough).
+    Where T is not known, members can join as time goes on. A late one must have learned all
+    earlier outcomes with perturbations of its own, so all `most` members learn from the first
+    outcome on: time and memory are those of `Ensemble(learner, most)`, and what grows is how many
+    of them are sampled.
+
+    most: how many there can be; first: how many there are before the first outcome.
+    """
+
+    learner: Learner
+    most: int = eqx.field(static=True, default=64)
+    first: int = eqx.field(static=True, default=4)
+    rate: float = 4.0
+    perturbation: Perturbation = Gaussian()
+    inflation: float = 1.0
+
+    def __check_init__(self) -> None:
+        checks.size("most", self.most)
+        checks.size("first", self.first)
+        if self.first > self.most:
+            raise ValueError(f"first must be at most {self.most}, `most`, got {self.first}")
+        checks.scalar("rate", self.rate, low=0.0)
+        _ = self.ensemble  # which checks the rest
+
+    @property
+    def ensemble(self) -> Ensemble:
+        return Ensemble(self.learner, self.most, self.perturbation, self.inflation)
+
+    @property
+    def label(self) -> str:
+        return f"{self.first} to {self.most} models"
+
+    def members(self, t: Array) -> Array:
+        """How many there are to sample from after t outcomes."""
+        count = jnp.asarray(t, jnp.uint32) + 1
+        # The whole part by bits: a compiled logarithm of a power of two may fall short of it.
+        whole = 31 - jax.lax.clz(count).astype(jnp.int32)
+        power = jnp.left_shift(jnp.uint32(1), whole.astype(jnp.uint32))
+        part = jnp.log2(count.astype(float) / power.astype(float))
+        grown = self.first + self.rate * (whole + part)
+        return jnp.minimum(grown, self.most).astype(jnp.int32)
+
+    def init(self, key: Key) -> Any:
+        return self.ensemble.init(key), jnp.zeros((), jnp.int32)
+
+    def sample(self, key: Key, belief: Any) -> Model:
+        models, t = belief
+        return self.ensemble.model(models, jax.random.randint(key, (), 0, self.members(t)))
+
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        models, t = belief
+        return self.ensemble.update(key, models, action, outcome), t + 1
+
+    def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
+        """Every member there is as often as the others among `draws`, to one time more or less,
+        which `weights` make up for."""
+        models, t = belief
+        each = self.ensemble.values(key, models, features, draws)
+        return each[self._rows(t, draws)]
+
+    def _rows(self, t: Array, draws: int) -> Array:
+        """Whose the values are."""
+        if draws < self.most:
+            raise ValueError(
+                f"{self.most} models cannot all be among {draws} draws: give the agent "
+                f"draws={self.most} or more, as in ThompsonSampling(posterior, draws=...)"
+            )
+        return jnp.arange(draws) * self.members(t) // draws
+
+    def weights(self, belief: Any, draws: int) -> Array:
+        """How likely each of the values is to be that of the sample: members are equally likely."""
+        t = belief[1]
+        rows = self._rows(t, draws)
+        times = jnp.bincount(rows, length=self.most)
+        return 1.0 / (self.members(t) * times[rows])
+
+    def diverged(self, belief: Any) -> Array:
+        """How often members were lost, those that have not joined yet included."""
+        return self.ensemble.diverged(belief[0])

@@ -28,36 +28,37 @@ class Row(NamedTuple):
     counts: np.ndarray
 
 
+class Fit(NamedTuple):
+    """An estimator, and the rows it has seen: how many, and the last of them."""
+
+    seen: int = 0
+    last: Row | None = None
+    estimator: Any = None
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The first `length` rows of the data of one model; a value, though it shares its storage.
+    """The data of one model.
 
-    Rows are only ever added behind what others can see, and a row in the way (of a state updated
-    twice, or an update that was interrupted) makes a table of its own. `fits` remembers, for every
-    member, (rows seen, estimator): which rows a fit sees depends on how many there are and never
-    on when somebody chose, so a fit may always be made again.
+    fits: a cache of every member's latest. Which rows a fit sees depends on how many there are and
+        not on when it was asked for, so it can always be made again. A state shares the cache with
+        those that come from it, and recognises its own fits by the last row seen.
     """
 
     seeds: tuple[tuple[int, ...], ...]  # every member's
-    length: int = 0
-    stored: dict[int, Row] = field(default_factory=dict, repr=False)
-    fits: dict[int, tuple[int, Any]] = field(default_factory=dict, repr=False)
+    rows: tuple[Row, ...] = ()
+    fits: dict[int, Fit] = field(default_factory=dict, repr=False)
 
     @property
     def width(self) -> int | None:
         """How many features rows have; None before the first."""
-        return self.stored[0].features.size if self.length else None
+        return self.rows[0].features.size if self.rows else None
 
-    def add(self, row: Row) -> "Table":
-        n = self.length
-        if self.stored.setdefault(n, row) is row:
-            return replace(self, length=n + 1)
-        stored = {**{i: self.stored[i] for i in range(n)}, n: row}
-        fits = {member: fit for member, fit in self.fits.items() if fit[0] <= n}
-        return replace(self, length=n + 1, stored=stored, fits=fits)
-
-    def rows(self, numbers: Any) -> list[Row]:
-        return [self.stored[int(number)] for number in numbers]
+    def fit(self, member: int) -> Fit:
+        """The member's latest that saw no other rows than these."""
+        fit = self.fits.get(member, Fit())
+        ours = fit.seen <= len(self.rows) and fit.seen and self.rows[fit.seen - 1] is fit.last
+        return fit if ours else Fit()
 
 
 @jax.tree_util.register_static
@@ -167,8 +168,10 @@ class EstimatorEnsemble:
             checks.index(action.index, self.arms)
         which = 0 if self.arms is None else int(action.index)
         tables = list(belief.tables)
-        x = checks.array("the action's features", action.features, (tables[which].width,))
-        tables[which] = tables[which].add(Row(np.array(x), float(outcome), shifts, counts))
+        table = tables[which]
+        x = checks.array("the action's features", action.features, (table.width,))
+        row = Row(np.array(x), float(outcome), shifts, counts)
+        tables[which] = replace(table, rows=(*table.rows, row))
         return Members(tuple(tables))
 
     def sample(self, key: Key, belief: Members) -> Model:
@@ -193,7 +196,7 @@ class EstimatorEnsemble:
     def _value(self, table: Table, member: int, x: np.ndarray) -> np.ndarray:
         """What a member's model thinks rows (K, d) are worth."""
         checks.features(x, table.width or x.shape[1])
-        seen, estimator = self._fit(table, member)
+        seen, _, estimator = self._fit(table, member)
         weight = self._weight(seen, x.shape[1])
         prior = self._prior(table, member, x)
         if estimator is None:
@@ -222,70 +225,65 @@ class EstimatorEnsemble:
         phases = rng.uniform(0, 2 * np.pi, WAVES)
         amplitudes = rng.standard_normal(WAVES) * math.sqrt(2 / WAVES)
         # The first outcome's row fixes the unit of length.
-        seen = table.stored[0].features[None] if table.length else x
+        seen = table.rows[0].features[None] if table.rows else x
         length = math.sqrt(float(np.mean(np.sum(np.square(seen), axis=-1)))) or 1.0
         return self.prior_std * np.cos(x / length @ frequencies + phases) @ amplitudes
 
-    def _fit(self, table: Table, member: int) -> tuple[int, Any]:
-        """(rows seen, estimator): the member's, fitted to the outcomes it should know by now."""
-        done, estimator = table.fits.get(member, (0, None))
+    def _fit(self, table: Table, member: int) -> Fit:
+        """The member's, made from the outcomes it should know by now."""
         make = self.makers[member % len(self.makers)]
-        stepwise = hasattr(make() if estimator is None else estimator, "partial_fit")
-        due = table.length if stepwise else _due(table.length, self.start, self.growth)
-        if due == 0:
-            return 0, None
-        if due == done:
-            return done, estimator
-        if not stepwise:
-            estimator = make()
-            _settle(estimator, [*table.seeds[member], due])
-            x, y = self._lesson(table, member, np.arange(due))
-            estimator.fit(self._seen(x), y)
-        elif done == 0 or due < done:  # from the start, also for a state before the one remembered
-            estimator, done = make(), 0
-            _settle(estimator, [*table.seeds[member]])
-        else:  # a copy: an interrupted step must leave behind no estimator that half knows
+        fit, count = table.fit(member), len(table.rows)
+        estimator: Any = make() if fit.estimator is None else fit.estimator
+        stepwise = hasattr(estimator, "partial_fit")
+        due = count if stepwise else _due(count, self.start, self.growth)
+        if due == fit.seen:
+            return fit
+        if stepwise and fit.seen:  # a copy: an interrupted step must not leave one that half knows
             estimator = copy.deepcopy(estimator)
+        else:
+            estimator = make()
+            _seed(estimator, [*table.seeds[member], *(() if stepwise else (due,))])
         if stepwise:
-            for row in range(done, due):
-                self._step(table, member, estimator, row)
-        table.fits[member] = due, estimator
-        return due, estimator
+            for number in range(fit.seen, due):
+                self._step(table, member, estimator, number)
+        else:
+            x, y = self._lesson(table, member, estimator, due)
+            estimator.fit(self._seen(x), y)
+        table.fits[member] = Fit(due, table.rows[due - 1], estimator)
+        return table.fits[member]
 
     def _step(self, table: Table, member: int, estimator: Any, number: int) -> None:
+        row = table.rows[number]
         if not hasattr(estimator, "predict_proba"):
-            x, y = self._remainder(table, member, np.array([number]))
+            x, y = self._remainder(table, member, (row,), number + 1)
             estimator.partial_fit(self._seen(x), y)
             return
-        row = table.stored[number]
         # The first row is never left out: an estimator that saw nothing cannot predict.
         for _ in range(max(int(row.counts[member]), number == 0)):
             labels, classes = np.array([int(row.outcome)]), np.array([0, 1])
             estimator.partial_fit(self._seen(row.features[None]), labels, classes=classes)
 
-    def _lesson(
-        self, table: Table, member: int, numbers: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(features, targets) as the member sees them."""
-        if not hasattr(self.makers[member % len(self.makers)](), "predict_proba"):
-            return self._remainder(table, member, numbers)
-        counts = [row.counts[member] for row in table.rows(numbers)]
-        # One outcome of each kind besides, at rows seen, for those who saw only one kind so far.
-        extra = np.random.default_rng([*table.seeds[member], len(numbers)]).choice(numbers, 2)
-        rows = table.rows(np.concatenate([np.repeat(numbers, counts), extra]))
-        labels = np.array([int(row.outcome) for row in rows])
+    def _lesson(self, table: Table, member: int, estimator: Any, count: int) -> tuple[Any, Any]:
+        """(features, targets) of the first rows, as the member sees them."""
+        rows = table.rows[:count]
+        if not hasattr(estimator, "predict_proba"):
+            return self._remainder(table, member, rows, count)
+        # One more outcome of each kind, since a classifier needs both.
+        extra = np.random.default_rng([*table.seeds[member], count]).choice(count, 2)
+        repeated = np.repeat(np.arange(count), [row.counts[member] for row in rows])
+        chosen = [rows[i] for i in (*repeated, *extra)]
+        labels = np.array([int(row.outcome) for row in chosen])
         labels[-2:] = 0, 1
-        return np.stack([row.features for row in rows]), labels
+        return np.stack([row.features for row in chosen]), labels
 
     def _remainder(
-        self, table: Table, member: int, numbers: np.ndarray
+        self, table: Table, member: int, rows: Sequence[Row], count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(features, what the perturbed outcomes leave of the prior function)."""
-        rows = table.rows(numbers)
+        """(features, what the perturbed outcomes leave of the prior function after `count`)."""
         x = np.stack([row.features for row in rows])
         y = np.array([row.outcome for row in rows])
         z = np.array([row.shifts[member] for row in rows])
-        weight = self._weight(int(numbers[-1]) + 1, x.shape[1])
+        weight = self._weight(count, x.shape[1])
         return x, y + self.noise_std * z - weight * self._prior(table, member, x)
 
 
@@ -309,19 +307,16 @@ def _pandas() -> Any:
 
 def _due(n: int, start: int, growth: float) -> int:
     """How many of n outcomes the latest fit of the schedule start, start growth, ... has seen."""
-    due = 0
-    ahead = start
+    due, ahead = 0, start
     while ahead <= n:
         due, ahead = ahead, max(ahead + 1, math.ceil(ahead * growth))
     return due
 
 
-def _settle(estimator: Any, seed: list[int]) -> None:
+def _seed(estimator: Any, seed: list[int]) -> None:
     """Give every source of randomness in the estimator a seed of its own."""
     if not hasattr(estimator, "get_params"):
         return
     rng = np.random.default_rng(seed)
-    names = sorted(
-        name for name in estimator.get_params() if name.split("__")[-1] == "random_state"
-    )
+    names = sorted(n for n in estimator.get_params() if n.split("__")[-1] == "random_state")
     estimator.set_params(**{name: int(rng.integers(2**31)) for name in names})

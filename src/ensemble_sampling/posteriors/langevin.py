@@ -13,10 +13,10 @@ from .. import checks
 from ..core import Action, Key, Model, Noise
 from ..learners.histories import History
 from ..learners.network import Batch, Member, Network
-from .base import LearnerPosterior
+from .exact import LearnerPosterior
 
 FLOOR = 0.1
-"""Added to a gradient's root mean square, lest flat directions take endless steps."""
+"""Added to a gradient's root mean square, so that steps in flat directions stay bounded."""
 
 
 def _plain(rate: Any) -> optax.GradientTransformation:
@@ -48,23 +48,18 @@ class Langevin(LearnerPosterior):
     """
 
     learner: Network
-    chains: int = eqx.field(static=True)
-    precondition: bool = eqx.field(static=True)
-    temperature: float
+    chains: int = eqx.field(static=True, default=1)
+    precondition: bool = eqx.field(static=True, default=True)
+    temperature: float = 1.0
 
-    def __init__(
-        self,
-        learner: Network,
-        chains: int = 1,
-        precondition: bool = True,
-        temperature: float = 1.0,
-    ):
-        if not isinstance(learner, Network):
-            raise TypeError(f"Langevin takes a Network, got {learner!r}")
-        self.chains = checks.size("chains", chains)
-        self.precondition = checks.flag("precondition", precondition)
-        self.temperature = checks.positive("temperature", temperature)
-        self.learner = dataclasses.replace(learner, optimizer=_sized if precondition else _plain)
+    def __post_init__(self) -> None:
+        if not isinstance(self.learner, Network):
+            raise TypeError(f"Langevin takes a Network, got {self.learner!r}")
+        self.chains = checks.size("chains", self.chains)
+        self.precondition = checks.flag("precondition", self.precondition)
+        self.temperature = checks.positive("temperature", self.temperature)
+        optimizer = _sized if self.precondition else _plain
+        self.learner = dataclasses.replace(self.learner, optimizer=optimizer)
 
     @property
     def label(self) -> str:
@@ -112,7 +107,7 @@ class Langevin(LearnerPosterior):
             -rate * size * g + jnp.sqrt(heat * size) * jax.random.normal(k, g.shape, g.dtype)
             for g, size, k in zip(leaves, sizes, jax.random.split(key, len(leaves)), strict=True)
         ]
-        return learner.moved(member, jax.tree.unflatten(structure, updates), state)
+        return learner.apply_updates(member, jax.tree.unflatten(structure, updates), state)
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         shared, members = belief

@@ -15,9 +15,8 @@ import numpy as np
 from jax import Array
 
 from .. import checks
-from ..agents.greedy import shares
+from ..agents.greedy import Uniform, shares
 from ..agents.thompson import ThompsonSampling
-from ..agents.uniform import Uniform
 from ..core import Action, Environment, Key, Posterior
 from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble

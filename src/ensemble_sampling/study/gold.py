@@ -10,8 +10,8 @@ from jax import Array
 
 from .. import checks
 from ..core import Key
-from ..learners import layers
 from ..learners.histories import History
+from ..learners.modules import vector
 from ..learners.network import Member, Network
 
 
@@ -31,7 +31,7 @@ class Gold(NamedTuple):
 
     def values(self, features: Array) -> Array:
         """What each draw thinks the actions are worth (S, K)."""
-        whole = layers.vector(self.member.model)[1]
+        whole = vector(self.member.model)[1]
 
         def one(weights: Array) -> Array:
             member = self.member._replace(model=whole(weights))
@@ -69,8 +69,8 @@ def gold_standard(
     checks.size("warmup", warmup, least=100)
     key = jax.random.key(0) if key is None else checks.key(key)
     shared, member = dataclasses.replace(learner, capacity=1).center(jax.random.fold_in(key, 1))
-    start, whole = layers.vector(member.model)
-    width, noise_std = layers.widths(learner, member), learner.noise_std
+    start, whole = vector(member.model)
+    width, noise_std = vector(learner.prior_widths(member))[0], learner.noise_std
 
     def log_density(weights: Array) -> Array:
         outputs = learner.outputs(shared, member, whole(weights), features)

@@ -1,11 +1,8 @@
 """The public names of this room; see the package's own stub."""
 
 from .arms import GaussianArms, RandomWalkArms
-from .clicks import LogisticBandit
-from .contextual import ContextualBandit
-from .labelled import Classification
-from .linear import LinearBandit
-from .network import NetworkBandit, NeuronBandit
+from .contexts import Classification, ContextualBandit
+from .features import LinearBandit, LogisticBandit, NetworkBandit, NeuronBandit
 
 __all__ = [
     "Classification",

@@ -10,7 +10,7 @@ from ...posteriors.exact import Exact
 from ...study.nested import FirstMembers
 from ...study.theory import added_loss
 from ...worlds.arms import GaussianArms
-from ...worlds.linear import LinearBandit
+from ...worlds.features import LinearBandit
 from ..ensembles import Paths
 from ..panels import Figure
 from ..regret import Gaps

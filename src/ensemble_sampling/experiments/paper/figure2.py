@@ -2,11 +2,11 @@
 
 import optax
 
-from ...agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
+from ...agents.point import Annealed, Constant, EpsilonGreedy
 from ...agents.thompson import EnsembleSampling
 from ...learners.network import Network
 from ...networks import GaussianMLP
-from ...worlds.network import NeuronBandit
+from ...worlds.features import NeuronBandit
 from ..panels import Figure
 from ..regret import Experiment
 from .published import REALIZATIONS, published

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 import optax
 
-from ...agents.epsilon_greedy import Annealed, Constant, EpsilonGreedy
+from ...agents.point import Annealed, Constant, EpsilonGreedy
 from ...agents.thompson import EnsembleSampling, ThompsonSampling
 from ...core import Agent
 from ...learners.network import Network
 from ...networks import GaussianMLP, published_gradient
 from ...posteriors.dropout import Dropout
-from ...worlds.network import NetworkBandit
+from ...worlds.features import NetworkBandit
 from ..panels import Figure
 from ..regret import Experiment
 from .published import REALIZATIONS, published
