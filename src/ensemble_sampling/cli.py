@@ -50,8 +50,8 @@ Address = Annotated[
 
 
 def _engine(where: Where, address: str | None) -> Any:
+    from .simulation.chunks import Local
     from .simulation.cluster import Ray
-    from .simulation.engines import Local
 
     if where is Where.ray:
         with _extra("ray"):

@@ -21,9 +21,9 @@ from jax.core import Tracer
 
 import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import greedy
-from ensemble_sampling.simulation import Moments, engines, realization
+from ensemble_sampling.simulation import Moments, chunks, realization
 from ensemble_sampling.simulation.checkpoint import Checkpoint
-from ensemble_sampling.simulation.engines import completed
+from ensemble_sampling.simulation.chunks import completed
 from ensemble_sampling.simulation.programs import _program
 
 ARMS, DIM, PERIODS = 6, 3, 60
@@ -446,7 +446,7 @@ def test_what_fails_in_a_thread_fails_at_the_caller_and_the_rest_is_told_to_stop
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "threads_at_a_time", lambda: 1)
+    monkeypatch.setattr(chunks, "threads_at_a_time", lambda: 1)
     with pytest.raises(Stop):
         small(keep=True, chunk=CHUNK, checkpoint=tmp_path, progress=interrupt_after(2))
     assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
@@ -469,9 +469,9 @@ def test_what_a_kill_cut_short_is_swept_away(whole, tmp_path):
 OTHER_PROCESS = """
 import os, signal, sys
 import numpy as np
-from test_simulate import CHUNK, Stop, engines, interrupt_after, small
+from test_simulate import CHUNK, Stop, chunks, interrupt_after, small
 
-engines.threads_at_a_time = lambda: 1
+chunks.threads_at_a_time = lambda: 1
 
 def die(done, total):
     if done >= 2 * CHUNK:
@@ -569,14 +569,14 @@ def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damag
 @pytest.mark.filterwarnings("ignore:.*is damaged")
 def test_no_flipped_bit_of_a_chunk_goes_unnoticed(finished):
     run = json.loads((finished / "run.json").read_text())["run"]
-    store = Checkpoint(finished, run)
-    store.begin(CHUNK)
-    path, good = finished / "chunk-00000.npz", store.load(0)
+    store = Checkpoint(finished, run, CHUNK)
+    path, good = finished / "chunk-00000.npz", store.load()[0]
     data, noticed = path.read_bytes(), 0
-    assert good is not None
+    for other in finished.glob("chunk-0000[1-9].npz"):
+        other.unlink()
     for at in range(0, len(data), 7):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        part = store.load(0)
+        part = store.load().get(0)
         noticed += part is None
         for name, value in (part or {}).items():  # a time stamp, say, may change unharmed
             assert np.array_equal(value, good[name]), f"byte {at} changed {name}"
@@ -785,7 +785,7 @@ def test_the_last_period_alone_is_no_measure_and_has_no_others():
     agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
     with pytest.raises(ValueError, match="measure"):
         es.simulate(agent, world, 5, 2, last=True, measure=lambda *_: jnp.zeros(()))
-    with pytest.raises(ValueError, match="period 3"):
+    with pytest.raises(ValueError, match="a period to keep must be less than 1, got 3"):
         es.simulate(agent, world, 5, 2, last=True, keep=[3])
     with pytest.raises(TypeError, match="last must be True or False"):
         es.simulate(agent, world, 5, 2, last=1)  # pyright: ignore[reportArgumentType]

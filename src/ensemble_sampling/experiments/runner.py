@@ -22,7 +22,7 @@ from ..config import differences, fingerprint
 from ..files import Damaged, read_json, write_json
 from ..simulation import Progress
 from ..simulation.checkpoint import as_folder
-from ..simulation.engines import Engine, as_engine, completed
+from ..simulation.chunks import Engine, as_engine, completed
 from ..simulation.programs import tracing
 from ..simulation.progress import bars
 from . import report

@@ -1,26 +1,36 @@
-"""Realizations in chunks: all that decides their numbers wherever they run, and how they merge.
+"""Realizations in chunks: what a chunk is, where chunks run, and how they merge.
 
 A chunk is reduced to count, mean and sum of squared deviations per period, which merge exactly in
 any order: to resume, to use several devices or several machines is then one code path.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from itertools import islice
+from threading import Event
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..config import describe
+from .. import checks
+from ..config import describe, settings
 from ..core import fact
 from .checkpoint import Checkpoint
-from .programs import Point, Runner, chunk_size, compiled, eager, to_numpy
-from .results import Window, averages
+from .programs import Point, Run, Runner, Stack, chunk_size, compiled, eager, threads_at_a_time
+from .progress import Progress
+from .results import Result, averages
 
 Part = dict[str, np.ndarray]
 """What is left of a chunk: count, mean and sums of squared deviations, and what is to be kept."""
+
+Chunk = tuple[int, int]
+"""Which work, and the number of the chunk in it."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,7 @@ class Moments:
         for i in range(0, len(regret), 256):
             rows = regret[i : i + 256]
             rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
-            squares = rows - mean
-            np.square(squares, out=squares)
+            squares = np.square(rows - mean)
             whole = len(squares) // 16 * 16
             sums = squares[:whole].reshape(-1, 16, *mean.shape).sum(axis=1)
             rest = squares[whole:].sum(axis=0, keepdims=True)
@@ -64,31 +73,19 @@ class Moments:
         return np.sqrt(self.m2 / (self.count - 1) / self.count)
 
 
-class Totals(NamedTuple):
-    """What the realizations of one point gave: of the regret, of its sums over time, and itself."""
-
-    moments: Moments
-    sums: Moments
-    diverged: int
-    regret: np.ndarray | None
-
-
 @dataclass(frozen=True)
 class Work:
     """Realizations of points that share a program, in chunks of `size`. A chunk may end one point
     and begin the next."""
 
     points: tuple[Point, ...]
-    realizations: int
-    seed: int
+    run: Run
     size: int
-    mode: tuple[Any, ...]
-    keep: bool | list[int]
-    windows: Sequence[Window] | None
 
     @property
     def lanes(self) -> int:
-        return len(self.points) * self.realizations
+        """Realizations of all points."""
+        return len(self.points) * self.run.realizations
 
     def __len__(self) -> int:
         return -(-self.lanes // self.size)
@@ -96,27 +93,26 @@ class Work:
     def pieces(self, number: int) -> list[tuple[int, int, int]]:
         """(point, first lane, last lane + 1) of each point that a chunk has realizations of."""
         first, last = number * self.size, min((number + 1) * self.size, self.lanes)
-        each = self.realizations
+        each = self.run.realizations
         points = range(first // each, (last - 1) // each + 1)
         return [(p, max(first, p * each), min(last, (p + 1) * each)) for p in points]
 
     def ready(self) -> Callable[[int], Part]:
         """Compile it; -> a function of a chunk's number."""
         runner = eager if fact(self.points[0][0], "host") else compiled
-        run = runner(self.points, self.realizations, self.seed, self.size, self.mode)
-        return partial(self._part, run)
+        return partial(self._part, runner(self.points, self.run, self.size))
 
-    def _part(self, run: Runner, number: int) -> Part:
+    def _part(self, runner: Runner, number: int) -> Part:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
-        regret, tally = to_numpy(run(first))
-        regret, tally = regret[: last - first], {k: v[: last - first] for k, v in tally.items()}
+        found = jax.tree.map(lambda array: np.asarray(array)[: last - first], runner(first))
+        regret, tally = found
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():
             raise ValueError(
                 f"{type(self.points[0][1]).__name__} gave an outcome or mean reward that is not "
-                f"finite in realization {(first + int(np.argmax(bad))) % self.realizations} of "
-                f"seed {self.seed}"
+                f"finite in realization {(first + int(np.argmax(bad))) % self.run.realizations} of "
+                f"seed {self.run.seed}"
             )
         spans = [slice(a - first, b - first) for _, a, b in pieces]
         moments = [Moments.of(regret[span]) for span in spans]
@@ -127,13 +123,14 @@ class Work:
             "sums_m2": np.stack([Moments.of(regret[span], summed=True).m2 for span in spans]),
             "diverged": np.array([int(tally["diverged"][span].sum()) for span in spans]),
         }
-        if self.windows is not None:
-            part["regret"] = averages(regret, self.windows)
-        elif self.keep is not False:
-            part["regret"] = regret if self.keep is True else regret[:, self.keep]
+        keep = self.run.keep
+        if self.run.windows is not None:
+            part["regret"] = averages(regret, self.run.windows)
+        elif keep is not False:
+            part["regret"] = regret if keep is True else regret[:, keep]
         return part
 
-    def merge(self, parts: Sequence[Part]) -> list[Totals]:
+    def merge(self, parts: Sequence[Part]) -> list[Result]:
         """What all chunks together say of each point, merged in their order: the same chunks give
         the same bits."""
         of_point: list[list[tuple[Moments, Moments, int]]] = [[] for _ in self.points]
@@ -146,13 +143,25 @@ class Work:
         kept: Any = [None] * len(self.points)
         if "regret" in parts[0]:
             regret = np.concatenate([part["regret"] for part in parts])
-            kept = regret.reshape(len(self.points), self.realizations, *regret.shape[1:])
-        found = []
-        for chunks, regret in zip(of_point, kept, strict=True):
+            kept = regret.reshape(len(self.points), self.run.realizations, *regret.shape[1:])
+        results = []
+        about = {name: str(getattr(self.run, name)) for name in ("seed", "coupled", "expected")}
+        for (agent, environment), chunks, regret in zip(self.points, of_point, kept, strict=True):
             moments, sums, diverged = zip(*chunks, strict=True)
-            whole, summed = reduce(Moments.merge, moments), reduce(Moments.merge, sums)
-            found.append(Totals(whole, summed, sum(diverged), regret))
-        return found
+            found = reduce(Moments.merge, moments)
+            result = Result(
+                label=fact(agent, "label"),
+                mean=found.mean,
+                stderr=found.stderr,
+                realizations=found.count,
+                diverged=sum(diverged),
+                seconds=0.0,
+                regret=regret,
+                cumulative_stderr=reduce(Moments.merge, sums).stderr,
+                settings=settings(agent, "agent") | settings(environment, "environment") | about,
+            )
+            results.append(result)
+        return results
 
 
 class Task(NamedTuple):
@@ -165,29 +174,124 @@ class Task(NamedTuple):
     def of(
         cls,
         points: Sequence[Point],
-        run: dict[str, Any],
-        size: int | None,
+        run: Run,
+        chunk: int | None,
         checkpoint: str | os.PathLike[str] | None,
+        about: Mapping[str, Any] | None = None,
     ) -> "Task":
-        """run: what decides the numbers; all of it is described in the checkpoint."""
-        store = None
+        """about: the points as the checkpoint describes them."""
+        lanes = len(points) * run.realizations
+        if chunk is None:
+            chunk = chunk_size(*points[0], run.periods, lanes, Stack.of(points).own)
+        store, size = None, min(checks.count("chunk", chunk), lanes)
         if checkpoint is not None:
-            described = {**describe(run), "precision": str(jnp.result_type(float))}
-            store = Checkpoint(checkpoint, described)
-            size = store.chunk or size
-        if size is None:
-            lanes = len(points) * run["realizations"]
-            size = chunk_size(*points[0], run["periods"], lanes)
-        if store is not None:
-            store.begin(size)
-        last = run.get("last", False)
-        mode = (run["periods"], run["coupled"], run["expected"], run["measure"], last)
-        which = run["realizations"], run["seed"], size
-        return cls(Work(tuple(points), *which, mode, run["keep"], run.get("windows")), store)
+            described = describe(run) | describe(about or {"points": list(map(list, points))})
+            described["precision"] = str(jnp.result_type(float))
+            del described["type"]
+            store = Checkpoint(checkpoint, described, size)
+            size = store.chunk
+        return cls(Work(tuple(points), run, size), store)
 
-    def saved(self) -> dict[int, Part]:
-        """The chunks that an earlier run finished."""
-        if self.store is None:
-            return {}
-        found = {number: self.store.load(number) for number in range(len(self.work))}
-        return {number: part for number, part in found.items() if part is not None}
+
+class Engine(Protocol):
+    """Runs chunks: `simulate`, `sweep` and `run` say which are missing, and merge and save what
+    comes back, in whatever order it comes.
+
+    A chunk is a pure function of its work and number: `works[i].ready()` compiles it, and gives the
+    function. An engine may run a chunk anywhere, and again where it was lost; on the same kind of
+    device with the same versions its numbers are the same to the last bit. A work is a frozen
+    dataclass of agents, environments and numbers; how it gets to another machine is the engine's
+    own business, and nothing of it is kept in a file.
+    """
+
+    @property
+    def jobs(self) -> int:
+        """How many simulations of a study keep it busy, side by side."""
+        ...
+
+    def run(
+        self, works: Sequence[Work], chunks: Sequence[Chunk]
+    ) -> Generator[tuple[Chunk, Part], None, None]:
+        """Each of the chunks with what it gave, as they come. Closed early (an interrupt, or a
+        chunk that failed), it gives up what is still on its way."""
+        ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine: all of its accelerators together, or its cores side by side."""
+
+    @property
+    def jobs(self) -> int:
+        return 2 if jax.default_backend() == "cpu" else max(4, os.cpu_count() or 4)
+
+    def run(
+        self, works: Sequence[Work], chunks: Sequence[Chunk]
+    ) -> Generator[tuple[Chunk, Part], None, None]:
+        ready = {at: works[at].ready() for at in dict.fromkeys(at for at, _ in chunks)}
+        found = completed(lambda at: ready[at[0]](at[1]), chunks, threads_at_a_time())
+        with closing(found) as finished:
+            yield from finished
+
+
+def as_engine(engine: Any) -> Engine:
+    if engine is None:
+        return Local()
+    if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
+        raise TypeError(
+            "engine must be es.simulation.Local(), es.simulation.Ray() or one of your own, "
+            f"got {engine!r}"
+        )
+    return engine
+
+
+def run_all(tasks: Sequence[Task], report: Progress, engine: Engine) -> list[list[Result]]:
+    """The results of every point of every task, while telling how many realizations are done."""
+    works = [work for work, _ in tasks]
+    parts = [{} if store is None else store.load() for _, store in tasks]
+    total = sum(work.lanes for work in works)
+    done = sum(int(part["count"].sum()) for group in parts for part in group.values())
+    report(done, total)
+    missing = [
+        (at, number)
+        for at, have in enumerate(parts)
+        for number in range(len(works[at]))
+        if number not in have
+    ]
+    with closing(engine.run(works, missing)) as finished:
+        for (at, number), part in finished:
+            if (store := tasks[at].store) is not None:
+                store.save(number, part)
+            parts[at][number] = part
+            done += int(part["count"].sum())
+            report(done, total)
+    return [
+        work.merge([have[number] for number in sorted(have)])
+        for work, have in zip(works, parts, strict=True)
+    ]
+
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def completed(
+    work: Callable[[Item], Found], items: Iterable[Item], threads: int, stop: Event | None = None
+) -> Generator[tuple[Item, Found]]:
+    """Each item with what `work` made of it, as they come; leave it by `contextlib.closing`.
+
+    Only one more than there are threads is begun ahead of the caller, so that little is left to
+    wait for once it is interrupted. Pieces on their way end by themselves; those that can end
+    early look at `stop`.
+    """
+    pool, waiting = ThreadPoolExecutor(threads), iter(items)
+    try:
+        running = {pool.submit(work, item): item for item in islice(waiting, threads + 1)}
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+                running |= {pool.submit(work, item): item for item in islice(waiting, 1)}
+    finally:
+        if stop is not None:
+            stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""How work that takes long shows where it is: a function of one's own, bars, or silence."""
+"""How work that takes long shows where it is: by the caller's function, bars, or not at all."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +18,13 @@ def reported(progress: bool | Progress | None, label: str) -> Iterator[Progress]
     """The caller's own function, or a bar."""
     if callable(progress):
         yield progress
-        return
-    with bars(progress) as track, track(label, 1.0) as report:
-        yield report
+    elif progress is None or isinstance(progress, bool):
+        with bars(progress) as track, track(label, 1.0) as report:
+            yield report
+    else:
+        raise TypeError(
+            f"progress must be true, false or a function of (done, total), got {progress!r}"
+        )
 
 
 @contextmanager
