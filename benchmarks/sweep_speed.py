@@ -22,8 +22,8 @@ import optax
 
 import ensemble_sampling as es
 from ensemble_sampling.files import read_json, write_json
-from ensemble_sampling.simulation.chunks import Task
 from ensemble_sampling.simulation.programs import Run, _program, chunk_size
+from ensemble_sampling.simulation.run import Task
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "sweep_speed.json"
 NOISE_STD, PRIOR_STD = 10.0, 10**0.5

@@ -50,8 +50,8 @@ Address = Annotated[
 
 
 def _engine(where: Where, address: str | None) -> Any:
-    from .simulation.chunks import Local
     from .simulation.cluster import Ray
+    from .simulation.run import Local
 
     if where is Where.ray:
         with _extra("ray"):
@@ -115,9 +115,9 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
     began = time.perf_counter()
-    from .compilation import wake
+    from .compilation import start_devices
 
-    wake()
+    start_devices()
     from .experiments import runner
     from .experiments.paper import STUDY
 

@@ -21,10 +21,10 @@ from jax.core import Tracer
 
 import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import greedy
-from ensemble_sampling.simulation import Moments, chunks, realization
+from ensemble_sampling.simulation import Moments, realization, run
 from ensemble_sampling.simulation.checkpoint import Checkpoint
-from ensemble_sampling.simulation.chunks import completed
 from ensemble_sampling.simulation.programs import _program
+from ensemble_sampling.simulation.run import completed
 
 ARMS, DIM, PERIODS = 6, 3, 60
 
@@ -446,7 +446,7 @@ def test_what_fails_in_a_thread_fails_at_the_caller_and_the_rest_is_told_to_stop
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "threads_at_a_time", lambda: 1)
+    monkeypatch.setattr(run, "threads_at_a_time", lambda: 1)
     with pytest.raises(Stop):
         small(keep=True, chunk=CHUNK, checkpoint=tmp_path, progress=interrupt_after(2))
     assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
@@ -469,9 +469,9 @@ def test_what_a_kill_cut_short_is_swept_away(whole, tmp_path):
 OTHER_PROCESS = """
 import os, signal, sys
 import numpy as np
-from test_simulate import CHUNK, Stop, chunks, interrupt_after, small
+from test_simulate import CHUNK, Stop, run, interrupt_after, small
 
-chunks.threads_at_a_time = lambda: 1
+run.threads_at_a_time = lambda: 1
 
 def die(done, total):
     if done >= 2 * CHUNK:

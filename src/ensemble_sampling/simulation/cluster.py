@@ -17,7 +17,7 @@ import numpy as np
 
 from .. import checks
 from ..compilation import processor, versions
-from .chunks import Chunk, Part, Work
+from .run import Chunk, Part, Work
 
 _CONNECTING = Lock()
 _CONFIGURED = (  # what of JAX's configuration decides numbers; workers take it over

@@ -213,7 +213,7 @@ def chunk_size(
 class Stack(NamedTuple):
     """The settings of points that share an outline: one array for all, or a row for each point."""
 
-    settings: list[Any]
+    settings: list[np.ndarray]
     differs: tuple[bool, ...]
 
     @classmethod
@@ -221,23 +221,23 @@ class Stack(NamedTuple):
         columns = list(zip(*map(jax.tree.leaves, points), strict=True))
         differs = [any(_differ(column[0], leaf) for leaf in column[1:]) for column in columns]
         settings = [
-            np.asarray([np.asarray(leaf) for leaf in column], jnp.result_type(column[0]))
-            if differ
-            else as_array(column[0])
+            np.asarray(
+                [*map(np.asarray, column)] if differ else column[0], jnp.result_type(column[0])
+            )
             for column, differ in zip(columns, differs, strict=True)
         ]
         return cls(settings, tuple(differs))
 
-    def rows(self, points: Any) -> list[Any]:
-        """The settings of these points; those that all share are not repeated."""
-        both = zip(self.settings, self.differs, strict=True)
-        return [setting[points] if differ else setting for setting, differ in both]
-
     @property
     def own(self) -> int:
         """Bytes of the settings that one point does not share with the others."""
-        both = zip(self.rows(0), self.differs, strict=True)
-        return sum(setting.nbytes for setting, differ in both if differ)
+        both = zip(self.settings, self.differs, strict=True)
+        return sum(setting[0].nbytes for setting, differ in both if differ)
+
+    def rows(self, points: np.ndarray) -> list[np.ndarray]:
+        """The settings of realizations that belong to these points."""
+        both = zip(self.settings, self.differs, strict=True)
+        return [setting[points] if differ else setting for setting, differ in both]
 
 
 def _differ(one: Any, other: Any) -> bool:

@@ -16,10 +16,10 @@ from ..agents.thompson import as_agent
 from ..config import distinct_labels
 from ..core import fact
 from .checkpoint import as_folder
-from .chunks import Engine, Task, as_engine, run_all
 from .programs import Outline, Point, Run
 from .progress import Progress, reported
 from .results import Result, Window, checked_window, last_tenth
+from .run import Engine, Task, as_engine, run_all
 from .table import Sweep, word, words
 
 LARGEST = 2**31

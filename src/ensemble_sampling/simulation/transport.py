@@ -18,7 +18,7 @@ import jax
 from ray import cloudpickle
 
 from ..code import is_own_module
-from .chunks import Work
+from .run import Work
 
 _ONE_AT_A_TIME = threading.Lock()
 

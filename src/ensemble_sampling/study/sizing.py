@@ -17,9 +17,9 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 from ..simulation.checkpoint import as_folder
-from ..simulation.chunks import Engine, Local, Task, as_engine, run_all
 from ..simulation.programs import Run, check_parts
 from ..simulation.progress import reported
+from ..simulation.run import Engine, Local, Task, as_engine, run_all
 from . import nested
 from .nested import nested_ensemble, nested_problem, padded_members
 
