@@ -22,6 +22,7 @@ from ..fast.threefry import quick
 from .loop import Measure, realization
 from .results import Window
 
+PINNED = "pinned_host"
 _TURN = Lock()  # of programs that must not run side by side
 _TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
 
@@ -318,9 +319,19 @@ def compiled(points: Sequence[Point], run: Run, size: int) -> Runner:
         point, number = np.divmod(at, run.realizations)
         given = stack.rows(point), words, number.astype(np.uint32)
         with turn:
-            return jax.block_until_ready(program(*jax.device_put(given, places)))
+            found = jax.block_until_ready(program(*jax.device_put(given, places)))
+        return jax.tree.map(_to_numpy, found)
 
     return chunk
+
+
+def _to_numpy(array: Array) -> np.ndarray:
+    """A plain copy from an accelerator holds the interpreter meanwhile, and with it the thread that
+    would start the next run; one to pinned memory does not."""
+    kinds = {place.kind for place in jax.local_devices()[0].addressable_memories()}
+    if jax.default_backend() == "cpu" or PINNED not in kinds:
+        return np.asarray(array)
+    return np.array(jax.device_put(array, array.sharding.with_memory_kind(PINNED)))
 
 
 def eager(points: Sequence[Point], run: Run, size: int) -> Runner:

@@ -108,8 +108,7 @@ class Work:
     def _part(self, runner: Runner, number: int) -> Part:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
-        found = jax.tree.map(lambda array: np.asarray(array)[: last - first], runner(first))
-        regret, tally = found
+        regret, tally = jax.tree.map(lambda array: array[: last - first], runner(first))
         bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
         if bad.any():
             raise ValueError(
