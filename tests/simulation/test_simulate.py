@@ -17,8 +17,7 @@ from small_runs import ARMS, CHUNK, Odd, small, whole
 
 import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import greedy
-from ensemble_sampling.simulation import Moments, realization
-from ensemble_sampling.simulation.programs import _program
+from ensemble_sampling.simulation import Moments, programs, realization
 from ensemble_sampling.simulation.run import completed
 
 DIM, PERIODS = 3, 60
@@ -229,6 +228,24 @@ def test_one_realization_has_no_standard_error():
     assert np.isfinite(result.mean).all()
 
 
+@pytest.mark.parametrize(
+    ("periods", "realizations", "own", "chunk"),
+    [
+        (1000, 1000, 0, 250),  # four equal ones of at most 256
+        (1000, 3, 0, 2),  # both threads have some
+        (1000, 1000, 2**20, 30),  # 34 rounds of 2 threads, of what fits in cache: 31
+        (10**6, 1000, 0, 4),  # 2^25 bytes hold four times 8 bytes per period and 4 states
+        (10**8, 1000, 0, 1),
+    ],
+)
+def test_chunks_fit_in_cache_and_are_split_evenly(periods, realizations, own, chunk, monkeypatch):
+    monkeypatch.setattr(programs, "threads_at_a_time", lambda: 2)
+    agent, env = es.Uniform(), es.GaussianArms(4)
+    assert programs.footprint(agent, env, periods) == 8 * periods + 4 * 4 * 4
+    assert programs.chunk_size(agent, env, periods, realizations, own) == chunk
+    assert programs.chunk_size(OnHost(), env, periods, realizations, own) == 1
+
+
 NUMBERS = st.floats(-1e3, 1e3, width=32)
 
 
@@ -301,14 +318,14 @@ def test_a_period_costs_the_same_early_and_late():
 def test_runs_of_other_settings_share_one_compilation():
     learner, env = es.IndependentArms(3, 1.0, 0.0), es.GaussianArms(3)
     es.simulate(es.EpsilonGreedy(learner, 0.3), env, 4, 3)
-    before = _program.cache_info().misses
+    before = programs._program.cache_info().misses
     for agent, world in (
         *((es.EpsilonGreedy(learner, e), env) for e in (0.1, np.float64(0.5))),
         (es.EpsilonGreedy(es.IndependentArms(3, 2.0, 0.5, 3.0), 0.3), env),
         (es.EpsilonGreedy(learner, 0.3), es.GaussianArms(3, 0.1)),
     ):
         es.simulate(agent, world, 4, 3)
-    assert _program.cache_info().misses == before
+    assert programs._program.cache_info().misses == before
 
 
 def test_a_setting_of_jax_counts_in_the_same_process():
