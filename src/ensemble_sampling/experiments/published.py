@@ -1,6 +1,6 @@
 """What others published beside our own: drawn under the curves, and a table of differences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 Published = Mapping[str, Mapping[Window, float]]
 """Label -> window of periods -> the regret that somebody else found there."""
-
-Known = Mapping[Window, tuple[float, float]]
-"""Window -> our mean and standard error, from the averages of every realization."""
 
 LOOK: Any = {"color": "0.5", "lw": 0.8, "mfc": "none", "mec": "0.5", "mew": 0.9, "zorder": 1.5}
 
@@ -40,26 +37,27 @@ def tables(
     name: str,
     data: Data,
     published: Published,
-    known: Sequence[Known],
+    ours: Callable[[int, Window], tuple[float, float]],
     windows: Sequence[Window],
     realizations: int | None,
 ) -> list[str]:
     """Ours minus theirs in the windows that are shown, and a word on all windows they give.
 
     Their values have errors as well: as large as ours would be with as many `realizations`.
+
+    ours: mean and standard error of the i-th series in a window
     """
     widened = (1 + data["realizations"] / realizations) ** 0.5 if realizations else 1.0
     rows, all_of_them = [], []
-    for series, ours in zip(data["series"], known, strict=True):
-        theirs = published.get(series["label"], {})
+    for i, series in enumerate(data["series"]):
+        label, theirs = plain(series["label"]), published.get(series["label"], {})
         for window in windows:
-            value = _pooled(theirs, window)
-            if value is not None:
-                mean, error = ours[window]
+            if (value := _pooled(theirs, window)) is not None:
+                mean, error = ours(i, window)
                 off = mean - value
                 rows.append(
                     [
-                        plain(series["label"]),
+                        label,
                         f"{window[0]}-{window[1]}",
                         f"{value:.3f}",
                         with_error(mean, error),
@@ -68,7 +66,11 @@ def tables(
                         f"{off / error / widened:+.1f}" if error else "",
                     ]
                 )
-        all_of_them += _every(series, theirs, ours, widened)
+        for (first, last), value in theirs.items():
+            mean, error = ours(i, (first, last))
+            if error:
+                where = f"{label}, periods {first}-{last}"
+                all_of_them.append(((mean - value) / error / widened, where))
     heads = ("periods", "published", "measured", "difference", "in %", "in errors")
     shown = [table((f"{name} beside the published", *heads), rows)] if rows else []
     return [*shown, *_summary(all_of_them, realizations)]
@@ -82,20 +84,8 @@ def _pooled(theirs: Mapping[Window, float], window: Window) -> float | None:
     return float(np.average([theirs[w] for w in parts], weights=[b - a for a, b in parts]))
 
 
-def _every(
-    series: Data, theirs: Mapping[Window, float], ours: Known, widened: float
-) -> Iterator[tuple[float, str]]:
-    """Differences in every one of their windows, in standard errors, and where that is."""
-    for (first, last), value in theirs.items():
-        # The average of standard errors is at least the standard error of the average.
-        rough = (float(np.mean(series[part][first:last])) for part in ("mean", "stderr"))
-        mean, error = ours.get((first, last)) or rough
-        if error:
-            where = f"{plain(series['label'])}, periods {first}-{last}"
-            yield (mean - value) / error / widened, where
-
-
 def _summary(found: Sequence[tuple[float, str]], realizations: int | None) -> list[str]:
+    """How many of (difference in standard errors, where that is) are small, and the largest."""
     if not found:
         return []
     within = sum(abs(off) <= 2 for off, _ in found)

@@ -13,10 +13,9 @@ from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment, some_key
 from ..simulation import mean_and_error, numbers, simulate
-from ..simulation.plot import draw_curve, style
+from ..simulation.plot import CONFIDENT, draw_curve, style
 from ..simulation.programs import check_parts
 from ..simulation.results import averages, last_tenth
-from ..study.sizing import CONFIDENT
 from . import published as beside
 from .page import plain, table, with_error
 from .panels import Data, Job, Where, Window
@@ -98,20 +97,17 @@ class Experiment:
 
     def jobs(self, realizations: int, seed: int) -> list[Job]:
         sizes = [_state_size(agent) for agent in self.agents]
-        effort = self.effort * realizations / sum(sizes)
-
-        def job(agent: Agent, label: str, size: int) -> Job:
-            return Job(
-                self.name,
+        return [
+            Job(
                 label,
                 {"label": label, "agent": describe(agent)},
                 (jax.tree.structure((agent, self.environment)), self.periods, realizations),
-                effort * size,
+                self.effort * realizations * size / sum(sizes),
                 partial(self._run, agent, realizations, seed),
                 partial(check_parts, agent, self.environment),
             )
-
-        return list(map(job, self.agents, self.labels, sizes))
+            for agent, label, size in zip(self.agents, self.labels, sizes, strict=True)
+        ]
 
     def _run(
         self, agent: Agent, realizations: int, seed: int, **where: Unpack[Where]
@@ -152,20 +148,21 @@ class Experiment:
         ]
         first, last = self.late
         head = (f"{self.name}: regret per period", f"periods {first}-{last}", "all periods")
-        return [table(head, rows), *self._beside(data)]
+        return [table(head, rows), *self._beside_published(data)]
 
-    def _beside(self, data: Data) -> list[str]:
-        """Published values and ours, where there are any."""
+    def _beside_published(self, data: Data) -> list[str]:
+        def ours(i: int, window: Window) -> tuple[float, float]:
+            if window in self.windows:
+                return mean_and_error(self.averages(data, window)[i])
+            # The average of standard errors is at least the standard error of the average.
+            mean, error = (data["series"][i][part][slice(*window)] for part in ("mean", "stderr"))
+            return float(np.mean(mean)), float(np.mean(error))
+
         if not self.published:
             return []
         windows = self.kept or (self.late, self.whole)
-        exact = {window: self.averages(data, window) for window in (*windows, self.whole)}
-        known = [
-            {window: mean_and_error(values[i]) for window, values in exact.items()}
-            for i in range(len(data["series"]))
-        ]
         return beside.tables(
-            self.name, data, self.published, known, windows, self.published_realizations
+            self.name, data, self.published, ours, windows, self.published_realizations
         )
 
 

@@ -24,8 +24,17 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Event, Progress, simulate
 from ..simulation.engines import Engine
-from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
-from .views import View, look, view
+from .predictions import (
+    LEVELS,
+    Calibration,
+    Foresight,
+    View,
+    calibration,
+    foresight,
+    look,
+    replay,
+    view,
+)
 
 __all__ = [
     "LEVELS",
