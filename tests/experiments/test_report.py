@@ -22,7 +22,7 @@ from ensemble_sampling.experiments import (
     page,
     report,
 )
-from ensemble_sampling.experiments import published as beside
+from ensemble_sampling.experiments import regret as beside
 from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdict
 from ensemble_sampling.experiments.paper import PANELS, STUDY, figure1, figure2
 from ensemble_sampling.experiments.paper.claims import CLAIMS

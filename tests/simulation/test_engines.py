@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import Paths, Study
-from ensemble_sampling.experiments.runner import compute
 from ensemble_sampling.simulation import cluster, transport
 
 WORLD = es.GaussianArms(arms=3)
@@ -80,7 +79,9 @@ def test_every_kind_of_panel_runs_where_it_is_told_to(tmp_path):
     study = Study("All kinds", [*toy_panels.FIGURE.panels, path])
     for panel in ("1a", "1b", "4a"):
         with pytest.raises(Asked):
-            compute(study, [panel], 8, out=tmp_path, say=lambda _: None, engine=Refusing())
+            es.experiments.run(
+                study, [panel], 8, out=tmp_path, say=lambda _: None, engine=Refusing()
+            )
 
 
 def test_what_is_no_engine_is_refused():
@@ -253,7 +254,8 @@ def test_cluster_sweeps_to_the_same_bits(nodes):
 
 def test_cluster_runs_a_study_to_the_same_bits(nodes, tmp_path):
     def series(engine, out):
-        compute(toy_panels.STUDY, ["1a"], 20, out=out, say=lambda _: None, engine=engine)
+        options: Any = {"out": out, "say": lambda _: None, "engine": engine, "report": False}
+        es.experiments.run(toy_panels.STUDY, ["1a"], 20, **options)
         return json.loads((out / "1a.json").read_text())["series"]
 
     assert series(es.simulation.Ray(), tmp_path / "there") == series(None, tmp_path / "here")
