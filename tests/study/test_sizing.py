@@ -1,5 +1,7 @@
 """The search for the smallest ensemble: on curves whose crossing is known, and in simulations."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -186,7 +188,7 @@ def test_problems_with_other_arms_share_two_programs(accelerator, tmp_path):
     programs._program.cache_clear()
     told = []
 
-    def search(arms, progress=False):
+    def search(arms, progress: Any = False):
         folder = tmp_path / str(arms)
         return smallest_ensemble(runs_of(arms, 120, checkpoint=folder, progress=progress), 0.4)
 
