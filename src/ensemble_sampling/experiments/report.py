@@ -27,7 +27,7 @@ VERDICTS = (
 def load(
     study: Study, folder: str | os.PathLike[str], say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Panel name -> results, of every panel that is there and whole; damage is told by name."""
+    """Results by name of the panel, where their file is there and whole; `say` hears of damage."""
     found = {}
     for name in study.panels:
         path = Path(folder) / f"{name}.json"

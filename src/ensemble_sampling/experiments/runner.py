@@ -71,7 +71,7 @@ def run(
     realizations: for every panel, or "full" or "laptop" for what each declares
     force: run panels again whose results are there, from the beginning
     progress: bars on the terminal, by default where there is one
-    say: told what will be run, of each panel that is done, and of damaged files
+    say: called with a line on what will be run, on each panel that is done, on damaged files
     engine: where simulations run, as for `simulate`
     report: False saves the results alone, and returns the folder
     """
@@ -180,7 +180,7 @@ def _unless(stop: Event, progress: Progress, done: int, total: int) -> None:
 
 
 class _PanelRun:
-    """One panel on its way: its jobs, what of them is done, and the file they end up in."""
+    """A panel that is being run: its jobs, the results of those that are done, and its files."""
 
     def __init__(self, panel: Panel, realizations: int, seed: int, folder: Path, say: Say):
         self.panel, self.realizations, self.say = panel, realizations, say

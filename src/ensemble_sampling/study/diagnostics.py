@@ -1,7 +1,7 @@
 """How far an ensemble is from the posterior it stands for, and what its members think.
 
 `look`, `compare` and `prior_distance` are pure and can be compiled; `trajectory` and `foresight`
-simulate, and the rest works on what they return or on data of one's own.
+simulate; the others work on their results, or on recorded data.
 """
 
 import os
@@ -190,7 +190,7 @@ def trajectory(
     """KL and total variation to the exact posterior over a run of ensemble sampling.
 
     The exact posterior learns from the actions the ensemble chose, so the two differ only in how
-    they represent what was seen. `points` periods are measured, evenly spaced on a log axis.
+    they represent the same history. `points` periods are measured, evenly spaced on a log axis.
 
     adaptive: False draws actions uniformly instead, whatever the members think; they are then
         independent samples of the posterior (the appendix's lemma), which acting on them undoes.
@@ -230,6 +230,8 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
             "prior_distance is for networks"
         )
 
+    learner: Any = ensemble.learner
+
     def one(member: Any) -> Array:
         unit = member.widths
         if unit is None:
@@ -238,5 +240,4 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
         leaves = [leaf.ravel() for leaf in jax.tree.leaves(moved)]
         return jnp.sqrt(jnp.mean(jnp.concatenate(leaves) ** 2))
 
-    learner: Any = ensemble.learner
     return jax.vmap(one, in_axes=ensemble.members_axis)(members)

@@ -115,7 +115,7 @@ def _foresee(agent: ThompsonSampling, key: Key, state: Any, event: Event) -> Arr
 def replay(
     posterior: Posterior, features: Any, chosen: Any, outcomes: Any, key: Key | None = None
 ) -> Foresight:
-    """Predictions before every outcome of a history of one's own.
+    """Predictions before every outcome of a recorded history.
 
     features: of the actions on offer, (K, d), or (T, K, d) where they change.
     chosen: the index of the action taken (T,); outcomes: what came of it (T,).
@@ -178,7 +178,7 @@ LEVELS = (0.5, 0.8, 0.95)
 
 
 def calibration(foresight: Foresight, noise_std: float) -> Calibration:
-    """Compare what was foreseen with what came, for outcomes with Gaussian noise.
+    """Compare predictions with the outcomes that followed, for outcomes with Gaussian noise.
 
     Around the mean of M models with spread s an outcome has variance V = s^2 (1 + 1/M) + noise^2,
     for the mean errs as well. The spread of few models is itself uncertain:

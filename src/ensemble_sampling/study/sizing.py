@@ -254,9 +254,9 @@ def smallest_ensemble(runs: Runs, tolerance: float) -> EnsembleSize:
 
 
 def confirmed(runs: Runs, size: EnsembleSize, tolerance: float) -> EnsembleSize:
-    """The first size from the one found on whose own measured difference is within the tolerance.
+    """The size that was found, or the next larger one that is itself measured to suffice.
 
-    The line through its neighbours may be too low there.
+    The line through its neighbours may be too low at a size that was not measured.
     """
     members = size.members
     while True:
