@@ -62,7 +62,7 @@ def with_error(mean: float, error: float, digits: int = 3) -> str:
 
 
 def html(text: str, folder: Path, panels: Mapping[str, Sequence[tuple[str, bytes]]] = {}) -> str:
-    """The page. It shows a picture by its parts where `panels` has these: a title and a PNG each."""
+    """The page. `panels` has the parts of some pictures, which it shows instead: title and PNG."""
     from markdown_it import MarkdownIt
 
     body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
