@@ -163,6 +163,8 @@ def test_sizes_side_by_side_have_the_numbers_of_each_alone(accelerator, monkeypa
         **dict.fromkeys((2, 3, 5, 8, 9), 60),
         4: 20,
     }
+    assert runs.explore(10).realizations == 30
+    assert len(runs.differences[9]) == 60  # its neighbour, of which there were more
     found = {members: runs.differences[members] for members in (2, 4, 5)}
     monkeypatch.setattr(runs, "_regret_side_by_side", None)
     runs.explore(8)  # nothing is left to simulate

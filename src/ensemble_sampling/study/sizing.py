@@ -126,18 +126,19 @@ class Runs:
                 agent = nested_ensemble(self.learner, members)
                 found[members] = self._regret(members, agent, realizations)
         for members, regret in found.items():
-            self.differences[members] = regret - self.thompson[: len(regret)]
+            if len(regret) > len(self.differences.get(members, ())):
+                self.differences[members] = regret - self.thompson[: len(regret)]
 
     def _regret(
         self, name: int | str, agent: ThompsonSampling, realizations: int, expected: bool = False
     ) -> np.ndarray:
         """Regret at the last period of every realization."""
-        chunk, realizations_run = self._calls([agent], realizations)
+        chunk, filled = self._calls([agent], realizations)
         self.results[name] = result = simulate(
             agent,
             self.environment,
             self.periods,
-            realizations_run,
+            filled,
             self.seed,
             keep=[-1],
             last=not self.curves,
