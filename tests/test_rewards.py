@@ -38,15 +38,6 @@ def test_a_threshold_is_integrated_over_the_noise():
     np.testing.assert_allclose(have, norm.sf(0.5 - mean), atol=0.01)
 
 
-def test_a_concave_reward_prefers_what_its_mean_alone_would_not():
-    """Where the reward bends, noise costs: E min(y, 0) is -0.4 at a mean of 0, nearly 0 at 2."""
-    reward = es.Reward(lambda y: jnp.minimum(y[0], 0.0) + 0.1 * y[1], 2)
-    mean = jnp.array([[0.0, 1.0], [2.0, 0.5]])  # R(mean) favours the first, E R the second
-    values = reward.expected(mean, 1.0)
-    assert reward.function(mean[0]) > reward.function(mean[1])
-    assert values[1] > values[0]
-
-
 @pytest.mark.parametrize("kind", ["linear", "network"])
 def test_vector_outcomes_are_learned_and_scored(kind):
     reward = lambda y: y[0] - y[1] ** 2  # noqa: E731

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
 
 import ensemble_sampling as es
 from ensemble_sampling.agents import point, thompson
@@ -251,43 +252,34 @@ def test_a_posterior_is_taken_as_thompson_sampling_over_it():
         as_agent(SimpleNamespace(act=None))
 
 
-def test_agents_say_what_their_learners_know_of_actions_and_rewards():
+class Picky(es.Linear):
+    def check_outcome(self, outcome):
+        raise ValueError(f"not {outcome}")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda learner: es.EnsembleSampling(learner, 2),
+        es.Greedy,
+        lambda learner: es.ThompsonSampling(es.Exact(learner)),
+        lambda learner: es.EpsilonGreedy(learner, 0.1),
+    ],
+)
+def test_agents_say_what_their_learners_know_of_actions_rewards_and_outcomes(make):
     arms, line = es.IndependentArms(4), es.Linear(3, outcomes=2, reward=jnp.sum)
-    for make in (partial(es.EnsembleSampling, members=2), es.Greedy, exact, epsilon):
-        assert (make(arms).arms, make(arms).dim, make(arms).reward) == (4, None, None)
-        assert (make(line).arms, make(line).dim) == (None, 3)
-        assert make(line).reward is line.reward
-        assert fact(make(line), "host") is False
-    assert es.ThompsonSampling(es.EstimatorEnsemble(Tree, 2, arms=5)).arms == 5
-    assert es.ThompsonSampling(es.EstimatorEnsemble(Tree, 2)).host is True
+    assert (make(arms).arms, make(arms).dim, make(arms).reward) == (4, None, None)
+    assert (make(line).arms, make(line).dim, make(line).reward) == (None, 3, line.reward)
+    assert fact(make(line), "host") is False
+    assert fact(make(line), "check_outcome")(3) is None
+    with pytest.raises(ValueError, match="not 3"):
+        fact(make(Picky(dim=2)), "check_outcome")(3)  # pyright: ignore[reportCallIssue]
+
+
+def test_estimators_run_on_the_host_and_uniform_knows_nothing():
+    assert es.ThompsonSampling(es.EstimatorEnsemble(Ridge, 2, arms=5)).arms == 5
+    assert es.ThompsonSampling(es.EstimatorEnsemble(Ridge, 2)).host is True
     assert [fact(es.Uniform(), name) for name in ("arms", "dim", "reward")] == [None] * 3
-
-
-def test_agents_check_outcomes_as_their_learners_do():
-    class Picky(es.Linear):
-        def check_outcome(self, outcome):
-            raise ValueError(f"not {outcome}")
-
-    for make in (partial(es.EnsembleSampling, members=2), es.Greedy, exact, epsilon):
-        with pytest.raises(ValueError, match="not 3"):
-            fact(make(Picky(dim=2)), "check_outcome")(3)  # pyright: ignore[reportCallIssue]
-        assert fact(make(es.Linear(2)), "check_outcome")(3) is None
-
-
-def exact(learner):
-    return es.ThompsonSampling(es.Exact(learner))
-
-
-def epsilon(learner):
-    return es.EpsilonGreedy(learner, 0.1)
-
-
-class Tree:
-    def fit(self, x, y):
-        return self
-
-    def predict(self, x):
-        return np.zeros(len(x))
 
 
 @pytest.mark.parametrize(

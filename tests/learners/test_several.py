@@ -65,20 +65,6 @@ def test_actions_models_are_drawn_independently_of_each_other():
         assert np.abs(second - np.eye(ARMS)).max() < 5 * np.sqrt(2 / draws)
 
 
-def test_serves_a_bandit_with_a_context():
-    """In the last half of 200 rounds nearly all choices are right: over 20 seeds 96 % or more."""
-    agent = es.EnsembleSampling(es.PerAction(es.Linear(dim=2, noise_std=0.3), arms=3), members=20)
-    bandit = es.Bandit(agent, actions=["a", "b", "c"], seed=0)
-    worth = {"a": [0.0, -1.0], "b": [0.6, 0.0], "c": [0.0, 0.7]}
-    rng, right = np.random.default_rng(0), []
-    for _ in range(200):
-        x = [1.0, rng.choice([-1.0, 0.5, 2.0])]
-        decision = bandit.choose(context=x)
-        right.append(decision.action == max(worth, key=lambda a, x=x: np.dot(worth[a], x)))
-        bandit.learn(decision.id, float(np.dot(worth[decision.action], x)))
-    assert np.mean(right[-100:]) > 0.85
-
-
 def test_an_outcome_does_not_copy_the_other_models():
     arms, dim = 40, 30
     agent = es.EnsembleSampling(es.PerAction(es.Linear(dim, 1.0), arms), members=5)

@@ -9,9 +9,8 @@ import pytest
 from reference import covariance, learn, random_covariance, regression, thetas, updates
 
 import ensemble_sampling as es
-from ensemble_sampling.checks import known
 from ensemble_sampling.config import describe
-from ensemble_sampling.core import Action, fact
+from ensemble_sampling.core import fact
 from ensemble_sampling.posteriors import (
     Anytime,
     Bernoulli,
@@ -163,47 +162,6 @@ def test_ensemble_sampling_is_thompson_sampling_over_an_ensemble():
     assert describe(made) == describe(same)
     assert made.label == "4 models"
     assert es.EnsembleSampling(learner, 1).label == "1 model"
-
-
-class Noting:
-    """A learner and a perturbation in one that note the keys they are given."""
-
-    reweights = False
-
-    def __init__(self):
-        self.keys = []
-
-    def note(self, key):
-        if known(data := jax.random.key_data(key)):  # not where only shapes are asked for
-            self.keys.append(tuple(data.tolist()))
-
-    def draw(self, key, shape, inflation):
-        self.note(key)
-        return es.core.Noise()
-
-    def init(self, key, spread=1.0, noise=None):
-        return (), jax.random.normal(key, (2,))
-
-    def center(self, key):
-        return self.init(key)
-
-    def predict(self, shared, member, features):
-        return member
-
-    def observe(self, key, shared, member, action, outcome, noise):
-        self.note(key)
-        return shared, member
-
-
-def test_members_start_at_draws_of_their_own_and_batches_have_a_key_other_than_the_noise():
-    part = Noting()
-    ensemble, key = es.Ensemble(part, 4, part), jax.random.key(2)  # pyright: ignore[reportArgumentType]
-    belief = ensemble.init(key)
-    assert len(np.unique(np.asarray(belief[1]))) == 8
-    del part.keys[:]
-    ensemble.update(key, belief, Action(jnp.int32(0), jnp.ones(2)), jnp.ones(()))
-    assert len(part.keys) == len({*part.keys}) == 2
-    assert tuple(jax.random.key_data(key).tolist()) not in part.keys
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def run(agent=AGENT, world=WORLD, periods=5, realizations=2, **options):
 
 def size(learner=ARMS, world=WORLD, periods=10, **options):
     tolerance = options.pop("tolerance", 0.1)
-    options = {"realizations": 10, **options}
+    options = {"realizations": 10, "seed": 0, **options}
     return lambda: smallest_ensemble(Runs(learner, world, periods, **options), tolerance)
 
 

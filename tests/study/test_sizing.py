@@ -67,7 +67,7 @@ def test_between_the_sizes_measured_the_difference_is_a_line_in_one_over_members
     """Exact for 0.01 + 1.26 / M, which is 0.05 at 31.5 members: so 32 are the first to suffice."""
     line = _Line.of({m: np.full(5, 0.01 + 1.26 / m) for m in (20, 40)})
     np.testing.assert_allclose(line.at([10, 25, 100]), [0.136, 0.0604, 0.0226], rtol=1e-12)
-    assert line.first(0.05, 1024) == 32
+    assert [line.first(0.05, most) for most in (1024, 33, 32, 31)] == [32, 32, 32, 31]
     assert line.first(0.005, 64) == 64  # never: the largest
 
 
@@ -150,7 +150,8 @@ def accelerator(monkeypatch):
 
 
 def runs_of(arms, realizations=60, **options):
-    return Runs(es.IndependentArms(arms, 1.0), es.GaussianArms(arms), 30, realizations, **options)
+    problem = es.IndependentArms(arms, 1.0), es.GaussianArms(arms), 30
+    return Runs(*problem, realizations, 0, **options)
 
 
 def test_sizes_side_by_side_have_the_numbers_of_each_alone(accelerator, monkeypatch):
@@ -235,7 +236,7 @@ def test_an_accelerator_measures_both_sides_of_the_crossing_by_one_program(accel
 
 def test_ten_arms_need_the_published_number_of_members():
     """Figure 1b has 15 for 10 arms; it is within the range at 500 realizations."""
-    runs = Runs(es.IndependentArms(10, 1.0), es.GaussianArms(10), 2000, 500)
+    runs = Runs(es.IndependentArms(10, 1.0), es.GaussianArms(10), 2000, 500, 0)
     found = smallest_ensemble(runs, 0.03)
     assert found.low <= 15 <= found.high
     assert 5 < found.low <= found.members <= found.high < 40

@@ -76,7 +76,7 @@ class Runs:
         environment: Environment,
         periods: int,
         realizations: int,
-        seed: int = 0,
+        seed: int,
         *,
         most: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
