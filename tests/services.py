@@ -10,7 +10,7 @@ import httpx
 import uvicorn
 
 from ensemble_sampling.serve.http.app import build
-from ensemble_sampling.serve.http.connections import Connection
+from ensemble_sampling.serve.http.limits import Connection
 from ensemble_sampling.serve.run import KEEP_ALIVE, Server, bind
 from ensemble_sampling.serve.service import Service
 
@@ -43,17 +43,25 @@ def running(place, http=Connection, **options):
         assert not thread.is_alive(), "the service does not end"
 
 
-def ready(url, alive=lambda: True, seconds=60.0):
+def ready(url, alive=lambda: True):
     """Wait until a service decides."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and alive():
+
+    def decides():
+        assert alive(), f"the service at {url} did not start"
         try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return
+            return httpx.get(f"{url}/readyz").status_code == 200
         except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"the service at {url} did not start")
+            return False
+
+    until(decides, 60.0)
+
+
+def until(true, seconds=30.0):
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def raw(url, sent, wait=5.0):

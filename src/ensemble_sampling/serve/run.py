@@ -21,11 +21,10 @@ import uvicorn
 
 from .. import checks
 from . import supervisor
+from .http.access import is_local
 from .http.app import build
-from .http.auth import is_local
-from .http.connections import CONNECTIONS, Connection
 from .http.keys import Keys
-from .http.limits import Limits
+from .http.limits import CONNECTIONS, Connection, Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we

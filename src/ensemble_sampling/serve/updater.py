@@ -13,8 +13,8 @@ from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
 from ..ledger.ledger import Ledger
 from .outcomes import expire
-from .replicas import SETTINGS, Replicas, observers
-from .types import Refused, Settings
+from .replicas import Replicas, settings
+from .types import Refused
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before they are handed on
@@ -24,7 +24,7 @@ TIDY = 1.0  # seconds from one tidying of the database to the next
 EVERY = 0.25  # seconds between two looks, where nobody calls
 
 
-def _named(pid: int) -> str:
+def process_name(pid: int) -> str:
     """A process as the holder of a lease. By chance too: those of two containers may have one name
     and one number. On Linux it ends with what tells whose numbers of processes these are."""
     name = f"{socket.gethostname()}:{pid}:{secrets.token_hex(3)}"
@@ -35,15 +35,13 @@ def _named(pid: int) -> str:
         return name
 
 
-def _gone(holder: str) -> bool:
+def has_ended(holder: str) -> bool:
     """Whether a process is known to have ended: one of this machine that is not there any more."""
-    if holder.count(":") != 3:
+    theirs, ours = holder.split(":"), process_name(0).split(":")
+    if len(theirs) != 4 or (theirs[0], theirs[3:]) != (ours[0], ours[3:]):
         return False
-    name, pid, _, numbers = holder.split(":")
-    here, _, _, *ours = _named(0).split(":")
     try:
-        if (name, [numbers]) == (here, ours):
-            os.kill(int(pid), 0)
+        os.kill(int(theirs[1]), 0)
     except ProcessLookupError:
         return True
     except (OSError, ValueError):  # another user's
@@ -56,27 +54,32 @@ class Updater:
 
     It has a ledger of its own, so that no decision waits for it. `step` is to be called again and
     again, by one thread.
+
+    holder: this process, as it is named in leases; `learner` is the one that learns.
+    behind: seconds, the age of the oldest outcome or revision that decisions here do not know.
+    decisions, outcomes: in the ledger; `known` outcomes are in the state that decides here.
+    changed: when there were others the last time, by `time.monotonic`.
+    waits: whether outcomes are to be assumed here, when their time has come.
     """
 
     def __init__(self, replicas: Replicas, place: Any, learns: bool = True):
         self._replicas, self._replica, self._shadows = replicas, replicas.main, Shadows()
-        self.holder = _named(os.getpid())
-        self.learning, self.behind = False, 0.0
+        self.holder = process_name(os.getpid())
+        self.learning, self.waits, self.behind = False, False, 0.0
         self.learner: str | None = None
         self.decisions = self.outcomes = self.known = 0
-        self.waits = False  # whether outcomes are to be assumed here, when their time has come
-        self._learns, self._renew, self._due = learns, 0.0, 0.0
+        self.changed = time.monotonic()
+        self._learns, self._renew, self._due, self._untidy = learns, 0.0, 0.0, 0.0
         self._seen: dict[str, Any] = {}  # what was followed last, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
-        self._untidy = 0.0
         self._saved, self._followed = 0, False
         self._ledger = Ledger(place, shared=True, durable=False)  # it writes nothing but leases
 
     def step(self) -> None:
         """Learn what is new, or take it over."""
         now = time.monotonic()
-        if self._learns and self.learner not in (None, self.holder) and _gone(self.learner):
+        if self._learns and self.learner not in (None, self.holder) and has_ended(self.learner):
             self._ledger.release(self.learner)
             self._renew = 0.0
         if now >= self._renew:
@@ -107,23 +110,19 @@ class Updater:
                 self._reload()
             self._replica.sync(self._ledger, STEP)
             self._shadows.sync(self._ledger, STEP)
-            settings = Settings.recorded(self._ledger.setting(SETTINGS))
-        self._replicas.settings = settings
+            self._replicas.settings = now = settings(self._ledger)
         replicas = {None: self._replica, **self._shadows.replicas()}
-        self._publish(
-            [replica for name, replica in replicas.items() if self._hand_on(name, replica)]
-        )
+        self._publish([one for name, one in replicas.items() if self._hand_on(name, one)])
         self._measure()
-        self.waits = settings.wait is not None and bool(self._ledger.pending(time.time()))
-        if settings.wait is not None:
-            due = time.time() - settings.wait
-            while self._ledger.pending(due) and expire(self._replicas, due, settings.default):
-                pass
+        self.waits = now.wait is not None and bool(self._ledger.pending(time.time()))
+        if now.wait is not None and self._ledger.pending(time.time() - now.wait):
+            expire(self._replicas, now.wait, now.default)
 
-    def _hand_on(self, name: str | None, replica: Replica) -> bool:
-        """Let the front decide by what was learned, unless it knows more: after a correction, or
-        in new units, all is learned anew, and what it knows is better than the half of it."""
-        theirs, version = self._replicas.replica(name), replica.version
+    def _hand_on(self, shadow: str | None, replica: Replica) -> bool:
+        """Let decisions be made by what was learned, unless more is known there: after a
+        correction, or in new units, all is learned anew, and that is better than the half of it."""
+        front, version = self._replicas, replica.version
+        theirs = front.main if shadow is None else front.shadows.replica(shadow)
         if version is None or theirs is None or replica.width != theirs.width:
             return False
         if version.follows(theirs.version):
@@ -134,9 +133,8 @@ class Updater:
 
     def _reload(self) -> None:
         """Within a turn: begin as the others did, with replicas that learn."""
-        options, candidates = self._replicas.options, self._replicas.candidates
-        self._replica = resume(Replica(Setup(options)), self._ledger)
-        self._shadows = observers(self._ledger, candidates, self._replica)
+        self._replica = resume(Replica(Setup(self._replicas.options)), self._ledger)
+        self._shadows = self._replicas.watching(self._ledger, self._replica)
         self._published = {}  # others may know less than they should by the same name
         self._loaded = self._ledger.configured
 
@@ -146,19 +144,15 @@ class Updater:
         if now < self._due:
             return
         saved = self._saved
-        for replica in replicas:
-            version = replica.version
-            if version is None or replica.width is None or replica.host:
-                continue
-            if self._published.get(replica.file) == version.known:
-                continue
-            durable = version.outcomes - saved >= SAVE
-            if not durable and not self._followed:
+        for replica in filter(_has_state, replicas):
+            outcomes, known = replica.version.outcomes, replica.version.known  # pyright: ignore
+            durable = outcomes - saved >= SAVE
+            if self._published.get(replica.file) == known or not (durable or self._followed):
                 continue
             self._ledger.store(replica.file, replica.packed(self._ledger), durable=durable)
-            self._published[replica.file] = version.known
+            self._published[replica.file] = known
             if durable and replica is self._replica:
-                self._saved = version.outcomes
+                self._saved = outcomes
         self._due = now + max(EVERY, 20 * (time.monotonic() - now))
 
     def _follow(self) -> None:
@@ -175,7 +169,7 @@ class Updater:
             if seen[0] is not None and seen != self._seen.get(replica.file):
                 read.append((seen, self._ledger.stored(replica.file)))
         with self._ledger.turn(write=False):  # after they were read: it knows all they know
-            self._replicas.settings = Settings.recorded(self._ledger.setting(SETTINGS))
+            self._replicas.settings = settings(self._ledger)
             for seen, content in read:
                 self._take_over(seen, content)
         self._measure()
@@ -192,17 +186,19 @@ class Updater:
             replica.version = version
 
     def _measure(self) -> None:
-        """How old the oldest outcome or revision is that decisions here do not know."""
+        """How far what decides here is behind the ledger."""
         version = self._replicas.main.version
         known, revised = (0, 0) if version is None else version.known
         with self._ledger.turn(write=False):
-            self.decisions, self.outcomes = self._ledger.decisions, self._ledger.outcomes
+            there = self._ledger.decisions, self._ledger.outcomes
             unknown = []
             if known < self._ledger.outcomes:
                 unknown.append(f"SELECT time FROM outcomes WHERE sequence = {known + 1}")
             if revised < self._ledger.revisions:
                 unknown.append(f"SELECT time FROM revisions WHERE number = {revised + 1}")
             times = [self._ledger.ask(query) for query in unknown]
+        if there != (self.decisions, self.outcomes):
+            (self.decisions, self.outcomes), self.changed = there, time.monotonic()
         self.known = known
         self.behind = max(0.0, time.time() - min(times)) if times else 0.0
 
@@ -210,14 +206,15 @@ class Updater:
         """Save what was learned, if anything was, and let others learn at once."""
         try:
             if self.learning and not self._ledger.closed:
-                known = self._loaded is not None
-                for replica in (self._replica, *self._shadows.replicas().values()) if known else ():
-                    if (
-                        replica.version is not None
-                        and replica.width is not None
-                        and not replica.host
-                    ):
+                if self._loaded is not None:
+                    replicas = [self._replica, *self._shadows.replicas().values()]
+                    for replica in filter(_has_state, replicas):
                         self._ledger.store(replica.file, replica.packed(self._ledger))
                 self._ledger.release(self.holder)
         finally:
             self._ledger.close()
+
+
+def _has_state(replica: Replica) -> bool:
+    """Whether there is a state of arrays, which can be stored."""
+    return replica.version is not None and replica.width is not None and not replica.host

@@ -1,8 +1,9 @@
 """One operation of the API: its method, path and types, and the function that does it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import iscoroutinefunction
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -11,11 +12,19 @@ from starlette.types import Scope
 
 from ..engine import Engine
 from ..service import Service
-from .errors import Reply
+from ..types import Headers
 from .keys import Key
-from .metrics import Metrics
 
 BANDIT = "/v1/bandits/{name}"
+
+
+class Reply(NamedTuple):
+    """All of an answer."""
+
+    status: int
+    body: bytes = b""
+    media: bytes = b"application/json"
+    headers: Headers = ()
 
 
 @dataclass(slots=True)
@@ -31,7 +40,6 @@ class Call:
 
     scope: Scope
     service: Service
-    metrics: Metrics
     key: Key | None
     name: str
     engine: Engine
@@ -54,7 +62,8 @@ class Range(NamedTuple):
 class Operation:
     """What is done for a method and a path.
 
-    run: returns the value of the reply, or a `Reply`.
+    run: returns the value of the reply, or a `Reply`. A coroutine function runs in the event loop,
+        any other in a thread.
     needs: the scope of a key; None: anybody may call.
     answers: types of the reply, one of which it has.
     body: the type that is decoded; None: the operation gets bytes.
@@ -72,7 +81,7 @@ class Operation:
 
     method: str
     path: str
-    run: Callable[[Call], Awaitable[Any]]
+    run: Callable[[Call], Any]
     needs: str | None
     answers: tuple[Any, ...] = ()
     body: Any = None
@@ -89,22 +98,23 @@ class Operation:
     example: Any = None
     answered: Any = None
 
-    @property
-    def summary(self) -> str:
-        return (self.run.__doc__ or "").strip()
-
     @cached_property
     def decoder(self) -> "msgspec.json.Decoder[Any] | None":
         return None if self.body is None else msgspec.json.Decoder(self.body)
 
+    @cached_property
+    def in_loop(self) -> bool:
+        """Whether it runs in the event loop."""
+        return iscoroutinefunction(self.run)
+
 
 def operation(
     method: str, path: str, needs: str | None, **about: Any
-) -> Callable[[Callable[[Call], Awaitable[Any]]], Operation]:
+) -> Callable[[Callable[[Call], Any]], Operation]:
     """Make a function an operation: its docstring is the summary, and its return type the type of
     the reply, without which the status is 204."""
 
-    def made(run: Callable[[Call], Awaitable[Any]]) -> Operation:
+    def made(run: Callable[[Call], Any]) -> Operation:
         kind = get_type_hints(run)["return"]
         kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
         if kind is NoneType:

@@ -1,7 +1,6 @@
 """Offline evaluations: what other policies would have earned, from the log of the bandit."""
 
-import asyncio
-import logging
+import threading
 import time
 import uuid
 from datetime import UTC, datetime
@@ -17,13 +16,12 @@ from ...evaluation.log import Log
 from ...evaluation.results import Comparison, Evaluation
 from ...evaluation.sources import EXPORTED
 from ...files import Damaged
-from ..engine import Engine, Refused
-from ..http.errors import Reply
-from ..http.types import encoded
-from .calls import LONGEST, Call, Problem, answer, nothing
+from .. import admin
+from ..engine import Engine
+from ..http.operation import Reply
+from ..types import Refused, encoded
+from .calls import LONGEST, Call, Problem, answer, logger, nothing
 from .settings import Policy, moment, promote
-
-logger = logging.getLogger("ensemble_sampling.serve")
 
 KEPT = "personalizer/evaluation/"
 MOST = 1 << 29  # bytes of features in one evaluation
@@ -78,7 +76,7 @@ CONTRACT, REFERENCE = msgspec.json.Decoder(Contract), msgspec.json.Decoder(Refer
 JOB = msgspec.json.Decoder(Job)
 
 
-async def create(call: Call) -> Reply:
+def create(call: Call) -> Reply:
     """Begin an evaluation: in a thread of this process, one at a time, stored with the ledger."""
     body, engine = call.body(CONTRACT), call.engine
     start, end = _seconds(body.start_time), _seconds(body.end_time)
@@ -88,7 +86,7 @@ async def create(call: Call) -> Reply:
     custom = [policy.name for policy in body.policies or ()]
     if len({*custom}) < len(custom):
         raise Problem(400, "DuplicateCustomPolicyNames", "policies must have names of their own")
-    known = await asyncio.to_thread(engine.candidates)
+    known = engine.replicas.candidates
     if unknown := [name for name in custom if name not in known]:
         names = ", ".join(map(repr, known)) or "none"
         raise call.wrong(f"there are no candidates {unknown}; there are: {names}", "policies")
@@ -96,53 +94,51 @@ async def create(call: Call) -> Reply:
     sources = dict.fromkeys(known, "OfflineExperimentation") if more else {}
     sources |= dict.fromkeys(custom, "Custom")
     job = Job(call.id or str(uuid.uuid4()), body.name, start, end, time.time())
-    if await asyncio.to_thread(_kept, engine, job.id):
+    if _kept(engine, job.id):
         raise Problem(400, "EvaluationAlreadyExists", f"there is an evaluation {job.id!r} already")
-    await asyncio.to_thread(_keep, engine, job)
-    running = call.shared.setdefault("running", set())
-    task = asyncio.create_task(_run(call, job, sources))
-    running.add(task)
-    task.add_done_callback(running.discard)
+    _keep(engine, job)
+    threading.Thread(target=_run, args=(call, job, sources), daemon=True).start()
     if not call.version:
         return answer(_summary(job))
     where = quote(f"{call.request.url.path}/{job.id}", safe="/")
-    return answer(_whole(job, call.version), 201, ((b"location", where.encode()),))
+    return answer(_whole(job), 201, ((b"location", where.encode()),))
 
 
 def _seconds(when: datetime) -> float:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
-async def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
-    turn = call.shared.setdefault("turn", asyncio.Lock())
-    with call.engine.used():  # beyond the request that began it
-        async with turn:
-            await asyncio.to_thread(_judge, call.engine, job, sources)
+def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
+    engine = call.engine
+    try:
+        with engine.used(), call.service.evaluating:  # beyond the request that began it
+            _judge(engine, job, sources)
+            if _kept(engine, job.id):  # or it was deleted meanwhile
+                _keep(engine, job)
+    except Exception:
+        logger.exception("an evaluation could not be stored")
 
 
 def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
     try:
         columns = logged(engine, job.start, job.end)
-        candidates = {name: engine.candidate(name) for name in sources}
+        candidates = {name: engine.replicas.candidates[name] for name in sources}
         judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
         _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
-    except (Refused, TypeError, ValueError) as error:  # the caller learns why
+    except Exception as error:
         job.status, job.description = "Failed", f"{type(error).__name__}: {error}"
-        if isinstance(error, Damaged):  # but not the address of the ledger
-            logger.error("an evaluation failed: %s", error)
-            job.description = "Damaged: the service's log says more"
-    except Exception:
-        logger.exception("an evaluation failed")
-        job.status, job.description = "Failed", "the service failed at this; its log says how"
-    if _kept(engine, job.id):  # or it was deleted meanwhile
-        _keep(engine, job)
+        # The caller learns why; but not the address of the ledger, nor a fault of ours.
+        if isinstance(error, Damaged) or not isinstance(error, Refused | TypeError | ValueError):
+            logger.error("an evaluation failed", exc_info=error)
+            job.description = "the service failed at this; its log says how"
 
 
 def logged(engine: Engine, start: float, end: float) -> dict[str, list[Any]]:
     """The decisions of a time as `Log.of` takes them."""
     found: dict[str, list[Any]] = {name: [] for name in EXPORTED}
     size = 0
-    for part in engine.pages(0, engine.summary()["decisions"]):
+    reader = engine.reader
+    for part in reader.pages(0, reader.summary()["decisions"]):
         rows = [n for n, when in enumerate(part["time"]) if start <= when <= end]
         offers = part["offer"]
         for n in rows:
@@ -189,11 +185,11 @@ def _found(one: Evaluation, source: str) -> Found:
 
 
 def _keep(engine: Engine, job: Job) -> None:
-    engine.keep(f"{KEPT}{job.id}", encoded(job))
+    admin.keep(engine.replicas, f"{KEPT}{job.id}", encoded(job))
 
 
 def _kept(engine: Engine, id: str) -> Job | None:
-    content = engine.kept(f"{KEPT}{id}").get(f"{KEPT}{id}")
+    content = engine.reader.kept(f"{KEPT}{id}").get(f"{KEPT}{id}")
     return None if content is None else _read(content)
 
 
@@ -204,28 +200,28 @@ def _read(content: bytes) -> Job:
     return job
 
 
-async def _known(call: Call) -> Job:
-    job = await asyncio.to_thread(_kept, call.engine, call.id)
+def _known(call: Call, id: str, target: str | None = None) -> Job:
+    job = _kept(call.engine, id)
     if job is None:
-        raise Problem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
+        raise Problem(404, "EvaluationNotFound", f"there is no evaluation {id!r}", target)
     return job
 
 
-async def get(call: Call) -> Reply:
-    job = await _known(call)
-    return answer(_whole(job, call.version) if call.version else _content(job))
+def get_evaluation(call: Call) -> Reply:
+    job = _known(call, call.id)
+    return answer(_whole(job) if call.version else _content(job))
 
 
-async def delete(call: Call) -> Reply:
-    await asyncio.to_thread(call.engine.keep, f"{KEPT}{call.id}", None)
+def delete(call: Call) -> Reply:
+    admin.keep(call.engine.replicas, f"{KEPT}{call.id}", None)
     return nothing()
 
 
-async def every(call: Call) -> Reply:
-    found = await asyncio.to_thread(call.engine.kept, KEPT)
+def list_evaluations(call: Call) -> Reply:
+    found = call.engine.reader.kept(KEPT)
     jobs = sorted(map(_read, found.values()), key=lambda job: -job.created)
     if call.version:
-        return answer([_whole(job, call.version) for job in jobs])
+        return answer([_whole(job) for job in jobs])
     query = call.request.query_params
     skip, top = (_count(call, name) for name in ("skip", "top"))
     if "auto" in query.get("filter", "").lower():  # all were asked for by somebody
@@ -241,13 +237,10 @@ def _count(call: Call, name: str) -> int | None:
     return None if given is None else int(given)
 
 
-async def apply(call: Call) -> Reply:
+def apply(call: Call) -> Reply:
     """Put a candidate in charge that was evaluated."""
     body = call.body(REFERENCE)
-    job = await asyncio.to_thread(_kept, call.engine, body.evaluation_id)
-    if job is None:
-        message = f"there is no evaluation {body.evaluation_id!r}"
-        raise Problem(404, "EvaluationNotFound", message, "evaluationId")
+    job = _known(call, body.evaluation_id, "evaluationId")
     if job.status != "Succeeded":
         raise call.wrong("the evaluation must be completed", "evaluationId")
     known = {one.name for one in job.found if one.source not in (BASELINE, RANDOM)}
@@ -255,7 +248,7 @@ async def apply(call: Call) -> Reply:
         message = f"the evaluation has no policy {body.policy_name!r} that could take charge"
         raise Problem(404, "LearningSettingsNotFound", message, "policyName")
     if body.policy_name != ONLINE:
-        await asyncio.to_thread(promote, call.engine, body.policy_name)
+        promote(call.engine, body.policy_name)
     return nothing()
 
 
@@ -290,7 +283,7 @@ def _content(job: Job) -> dict[str, Any]:
     return _summary(job) | about
 
 
-def _whole(job: Job, version: str) -> dict[str, Any]:
+def _whole(job: Job) -> dict[str, Any]:
     """As v1.0 and v1.1 have it."""
     results = [
         {

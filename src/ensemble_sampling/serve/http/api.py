@@ -1,0 +1,335 @@
+"""The operations of the service's own API."""
+
+from typing import Any
+
+import msgspec
+
+from ...evaluation.evaluate import evaluate
+from ...evaluation.log import Log
+from ...files import Damaged
+from ...ledger.sqlite import public
+from .. import admin, outcomes, types
+from ..types import Refused
+from . import metrics
+from .operation import BANDIT, Call, Operation, Range, Reply, operation
+
+OFFER = {
+    "actions": {"news": {"kind": "politics", "age": 2}, "match": {"kind": "sport", "age": 1}},
+    "context": {"device": "phone"},
+}
+MADE = {
+    "id": "4f0c1e2a9b7d-17",
+    "event": "visit-4711",
+    "slot": "",
+    "index": 1,
+    "action": "match",
+    "probability": 0.75,
+    "actions": ["news", "match"],
+    "probabilities": [0.25, 0.75],
+    "mean": [0.31, 0.42],
+    "spread": [0.2, 0.15],
+    "time": 1790000000.0,
+    "again": False,
+}
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/choose",
+    "decide",
+    body=types.ChooseBody,
+    bodies=(types.Choose, types.ChooseMany),
+    refusals=(409,),
+    decides=True,
+    example={**OFFER, "event": "visit-4711"},
+    answered=MADE,
+)
+async def choose(call: Call) -> types.Decision | types.Decisions:
+    """Choose among actions, once or several times; on disk when it is answered."""
+    given, limits = call.body, call.service.limits
+    several = [given] if given.decisions is None else given.decisions
+    if several is given.decisions and msgspec.structs.replace(given, decisions=None) != EMPTY:
+        raise Refused("invalid", "give either `decisions` or one decision's own fields, not both")
+    limits.count("decisions", len(several))
+    for one in several:
+        limits.offer(one.actions, one.context)
+    made = await call.engine.decide(several)
+    return made[0] if given.decisions is None else types.Decisions(made)
+
+
+EMPTY = types.ChooseBody()
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/predict",
+    "decide",
+    body=types.Offer,
+    example=OFFER,
+    answered={name: MADE[name] for name in ("actions", "probabilities", "mean", "spread")},
+)
+def predict(call: Call) -> types.Prediction:
+    """What a decision would be made of; nothing is recorded."""
+    call.service.limits.offer(call.body.actions, call.body.context)
+    return call.engine.decider.predict(call.body)
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/outcome",
+    "learn",
+    body=types.LearnBody,
+    bodies=(types.Learn, types.LearnMany),
+    refusals=(409,),
+    example={"id": "visit-4711", "outcome": 1.0},
+    answered={"new": True},
+)
+async def outcome(call: Call) -> types.New:
+    """Say what came of decisions; the same told twice counts once."""
+    given, several = call.body, call.body.outcomes
+    if several is None:
+        if given.id is None or given.outcome is None:
+            raise Refused("invalid", "give `id` and `outcome`, or `outcomes`, a list of both")
+        one = types.Learn(given.id, given.outcome, given.ref)
+        return types.New((await call.engine.learn([one]))[0])
+    if given.id is not None or given.outcome is not None:
+        raise Refused("invalid", "give either `outcomes` or one `id` and `outcome`, not both")
+    call.service.limits.count("decisions", len(several))
+    return types.New(await call.engine.learn(several))
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/correct",
+    "learn",
+    body=types.Correct,
+    refusals=(409,),
+    example={"id": "visit-4711", "outcome": 0.0},
+    answered={"changed": True},
+)
+def correct(call: Call) -> types.Changed:
+    """The outcome of a decision turned out to be another."""
+    changed = outcomes.correct(call.engine.replicas, call.body.id, call.body.outcome)
+    return types.Changed(changed)
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/add",
+    "learn",
+    body=types.Add,
+    refusals=(409,),
+    example={"id": "visit-4711", "amount": 12.5, "ref": "order-1"},
+    answered={"new": True},
+)
+def add(call: Call) -> types.New:
+    """Add to the outcome of a decision, which begins at 0."""
+    given = call.body
+    return types.New(outcomes.add(call.engine.replicas, given.id, given.amount, given.ref))
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/expire",
+    "learn",
+    body=types.Expire,
+    refusals=(409,),
+    example={"older_than": 3600, "outcome": 0.0},
+    answered={"expired": 3},
+)
+def expire(call: Call) -> types.Expired:
+    """Assume an outcome for decisions whose own never came."""
+    given = call.body
+    return types.Expired(outcomes.expire(call.engine.replicas, given.older_than, given.outcome))
+
+
+@operation(
+    "GET",
+    f"{BANDIT}/log",
+    "read",
+    query={
+        "first": Range(0, 0, 2**53, "the number of the first decision"),
+        "count": Range(100, 1, 1000, "how many at most; fewer come where they take much room"),
+    },
+)
+def log(call: Call) -> types.Page:
+    """Decisions, what was on offer, propensities and outcomes, page by page."""
+    return call.engine.reader.page(call.query["first"], call.query["count"])
+
+
+@operation("GET", f"{BANDIT}/summary", "read")
+def summary(call: Call) -> dict[str, Any]:
+    """How it is doing."""
+    return call.engine.reader.summary()
+
+
+@operation("GET", f"{BANDIT}/status", "read")
+def status(call: Call) -> dict[str, Any]:
+    """Where the process that answers stands; `latency` in milliseconds."""
+    return call.engine.status()
+
+
+@operation(
+    "GET", f"{BANDIT}/history", "read", query={"buckets": Range(60, 1, 1000, "into how many parts")}
+)
+def history(call: Call) -> list[dict[str, Any]]:
+    """Decisions over time, oldest first."""
+    return call.engine.reader.history(call.query["buckets"])
+
+
+@operation("GET", f"{BANDIT}/recent", "read", query={"count": Range(20, 1, 200, "how many")})
+def recent(call: Call) -> list[dict[str, Any]]:
+    """The last decisions and why, newest first."""
+    return call.engine.reader.recent(call.query["count"])
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/evaluate",
+    "read",
+    body=types.Evaluate,
+    refusals=(409,),
+    example={"candidates": ["bold"], "baseline": "logged"},
+)
+def judge(call: Call) -> types.Evaluation:
+    """What candidates would have earned on the log."""
+    service, known = call.service, call.engine.replicas.candidates
+    names = list(known) if call.body.candidates is None else call.body.candidates
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = f"there are no candidates {unknown}" if unknown else "there are no candidates"
+        raise Refused("unknown", f"{what}; `serve --agents FILE` has CANDIDATES {list(known)}")
+    if not service.evaluating.acquire(blocking=False):
+        raise Refused("conflict", "an evaluation is going on; one is done at a time")
+    ledger, candidates = service.storage.ledger(call.name), {name: known[name] for name in names}
+    try:
+        found = evaluate(Log.of(ledger), candidates, baseline=call.body.baseline)
+    except Damaged:
+        raise
+    except (TypeError, ValueError) as error:  # a log or a candidate that cannot be evaluated
+        said = str(error).replace(public(ledger), "the log")  # callers need not know where it is
+        raise Refused("invalid", said) from error
+    finally:
+        service.evaluating.release()
+    return types.Evaluation(found.columns(), str(found))
+
+
+@operation("GET", BANDIT, "read")
+def about(call: Call) -> types.Bandit:
+    """A bandit."""
+    replicas = call.engine.replicas
+    return types.Bandit(call.name, replicas.settings, list(replicas.candidates))
+
+
+@operation(
+    "PUT",
+    BANDIT,
+    "admin",
+    body=types.Create,
+    optional=True,
+    creates=True,
+    status=201,
+    others=(200,),
+    refusals=(409,),
+    example={"actions": ["red", "green"], "floor": 0.05},
+)
+async def create(call: Call) -> types.Bandit:
+    """Begin a bandit; one that is there already is left as it is."""
+    given = call.body or types.Create()
+    new = await call.service.create(call.name, given.actions, given.floor)
+    if not new and (given.actions is not None or given.floor is not None):
+        raise Refused(
+            "conflict", f"there is a bandit {call.name!r} already: begin it without a body"
+        )
+    call.status = 201 if new else 200
+    call.engine = await call.service.find(call.name)
+    return about.run(call)
+
+
+@operation("GET", f"{BANDIT}/settings", "read")
+def settings(call: Call) -> types.Settings:
+    """How it is served."""
+    return call.engine.replicas.settings
+
+
+@operation(
+    "PUT",
+    f"{BANDIT}/settings",
+    "admin",
+    body=types.Settings,
+    refusals=(409,),
+    example={"wait": 600, "default": 0.0, "floor": 0.05},
+)
+def configure(call: Call) -> types.Settings:
+    """Serve it otherwise from now on."""
+    admin.configure(call.engine.replicas, call.body)
+    return call.body
+
+
+@operation("GET", "/v1/bandits", "read")
+def bandits(call: Call) -> types.Bandits:
+    """The bandits there are."""
+    if not call.service.ready:
+        raise Refused("unavailable", "the service is starting")
+    only = None if call.key is None else call.key.bandit
+    return types.Bandits([n for n in call.service.storage.names() if only in (None, n)])
+
+
+@operation("GET", f"{BANDIT}/shadows", "read")
+def shadows(call: Call) -> types.Shadows:
+    """Candidates, and how those do that watch."""
+    watching = call.engine.reader.summary()["shadows"]
+    return types.Shadows(list(call.engine.replicas.candidates), list(watching))
+
+
+@operation(
+    "POST",
+    f"{BANDIT}/shadows",
+    "admin",
+    body=types.Shadow,
+    refusals=(409,),
+    example={"name": "bold"},
+)
+def shadow(call: Call) -> None:
+    """Let a candidate watch from now on."""
+    admin.shadow(call.engine.replicas, call.body.name)
+
+
+@operation("DELETE", BANDIT + "/shadows/{shadow}", "admin", refusals=(409,))
+def dismiss(call: Call) -> None:
+    """Let a shadow go; what it said is kept."""
+    admin.dismiss(call.engine.replicas, call.params["shadow"])
+
+
+@operation("POST", BANDIT + "/shadows/{shadow}/promote", "admin", refusals=(409,))
+def promote(call: Call) -> None:
+    """Put a shadow in charge."""
+    admin.promote(call.engine.replicas, call.params["shadow"])
+
+
+@operation("GET", "/healthz", None)
+async def healthy(call: Call) -> types.Health:
+    """Whether the process lives."""
+    return types.Health("ok")
+
+
+@operation("GET", "/readyz", None, refusals=(503,))
+async def ready(call: Call) -> types.Health:
+    """Whether it decides."""
+    service = call.service
+    if service.ready and not service.away:
+        return types.Health("ok", len(service.failed))
+    call.status = 503
+    return types.Health("away" if service.ready else "starting")
+
+
+@operation("GET", "/metrics", "read")
+async def measures(call: Call) -> Reply:
+    """Counts for Prometheus."""
+    if call.key is not None and call.key.bandit is not None:
+        raise Refused("unknown", "a key for one bandit does not see what all do")
+    states = {name: engine.status() for name, engine in call.service.engines.items()}
+    return Reply(200, metrics.page(states), metrics.MEDIA)
+
+
+OPERATIONS = tuple(each for each in list(vars().values()) if isinstance(each, Operation))

@@ -1,0 +1,102 @@
+"""What a bandit has recorded, and what it comes to: read by connections of their own, so that no
+decision waits for it."""
+
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+from ..decide import overview
+from ..decide.summary import summarize
+from ..decide.transfer import export_history
+from ..files import Damaged
+from ..ledger.columns import columns, entry
+from ..ledger.ledger import Ledger
+from .admin import KEPT
+from .decider import Decider
+from .types import Page, Refused, encoded
+
+PAGE = 4_000_000  # bytes of JSON in one part of a log, unless a single decision takes more
+
+
+class Reader:
+    """Reads the ledger at `place`, as it is now."""
+
+    def __init__(self, place: Any, decider: Decider):
+        self._place, self._decider = place, decider
+        self._summarizing, self._summary = threading.Lock(), (0.0, {})
+
+    def _ledger(self) -> closing[Ledger]:
+        return closing(Ledger(self._place, write=False))
+
+    def page(self, first: int, count: int) -> Page:
+        """The decisions first, first + 1, ... as columns, see `Bandit.log`: so many, or as many as
+        take a PAGE of JSON, but one at least."""
+        entries, size = [], 0
+        with self._ledger() as ledger:
+            end = min(first + count, ledger.decisions)
+            for row in ledger.between(min(first, end), end):
+                one = entry(row, ledger.decision_id)
+                size += len(encoded(one))
+                if entries and size > PAGE:
+                    break
+                entries.append(one)
+            after = first + len(entries)
+            more = after if after < ledger.decisions else None
+            return Page(first, len(entries), more, columns(entries))
+
+    def pages(self, first: int, count: int) -> Iterator[dict[str, list[Any]]]:
+        """The same decisions, page by page."""
+        at, last = first, first + count
+        while at is not None and at < last:
+            page = self.page(at, last - at)
+            yield page.columns
+            at = page.next
+
+    def summary(self) -> dict[str, Any]:
+        """Of `decide.summary.Summary`, with its shadows as dictionaries; of a moment ago, where
+        it takes long: it looks at the whole history."""
+        with self._summarizing:
+            due, found = self._summary
+            if time.monotonic() < due:
+                return found
+            times, warnings = self._decider.replicas.noticed()
+            began, worked = time.monotonic(), time.thread_time()
+            with self._ledger() as ledger:
+                found = asdict(summarize(ledger, times, warnings=warnings))
+            # Waiting counts little: a busy machine would make small summaries old ones.
+            took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
+            self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
+            return found
+
+    def history(self, buckets: int = 60) -> list[dict[str, Any]]:
+        """Decisions over time in equal parts of it, oldest first, see `overview.history`."""
+        with self._ledger() as ledger:
+            return overview.history(ledger, buckets)
+
+    def recent(self, count: int = 20) -> list[dict[str, Any]]:
+        """The last decisions, newest first, and why, see `overview.recent`; every action on offer
+        is valued by what is known now."""
+        with self._ledger() as ledger:
+            return overview.recent(ledger, count, self._decider.value)
+
+    def kept(self, prefix: str) -> dict[str, bytes]:
+        """What `admin.keep` stored by names that begin so."""
+        with self._ledger() as ledger:
+            found = ledger.setting(KEPT) or {}
+        return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
+
+    def export(self) -> bytes:
+        """What it has learned from, as a file, see `decide.transfer`."""
+        with self._ledger() as ledger:
+            if not ledger.outcomes:
+                raise Refused("unknown", "nothing has been learned yet")
+            try:
+                return export_history(ledger)
+            except Damaged:
+                raise
+            except ValueError as error:
+                raise Refused("conflict", str(error)) from error
