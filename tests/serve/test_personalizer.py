@@ -28,7 +28,7 @@ from personalizer import (
 )
 
 import ensemble_sampling as es
-from ensemble_sampling.serve.personalizer.calls import IGNORED
+from ensemble_sampling.serve.personalizer.replies import IGNORED
 from ensemble_sampling.serve.personalizer.events import described, ranked
 from ensemble_sampling.serve.types import Decision, Refused
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import threading
@@ -142,6 +143,9 @@ class Service:
         if self.role == "learn":
             await self._open_all()
         self._tending = asyncio.create_task(self._tend())
+        # What there is now lives as long as the process: garbage collection need not look at it.
+        gc.collect()
+        gc.freeze()
         self.ready = True
 
     def begin(self) -> asyncio.Task[None]:
@@ -168,7 +172,7 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await self._tending
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
-        await asyncio.to_thread(self._pools.close)
+        self._pools.close()
         await asyncio.to_thread(self.access.stop)
 
     async def __aenter__(self) -> "Service":
@@ -247,11 +251,10 @@ class Service:
                 raise self._fail(name, error) from error
             except Refused as refused:  # it is being begun, or was never
                 raise Refused(refused.kind, f"there is no bandit {name!r}") from refused
+            engine.start(self._pools)
             self._engines[name] = engine
             if self._failed.pop(name, None) is not None:
                 logger.warning("bandit %s is served again", name)
-        if self.ready:
-            engine.warm_soon()
         return engine, engine.replicas.began
 
     def _fail(self, name: str, error: Exception) -> Refused:
@@ -267,9 +270,7 @@ class Service:
     def _engine(self, name: str, options: Options, begins: bool) -> Engine:
         place, candidates = self.storage.ledger(name), self.agents.candidates
         learns = self.role != "decide"
-        return Engine(
-            name, place, options, candidates, learns=learns, begins=begins, pools=self._pools
-        )
+        return Engine(name, place, options, candidates, learns=learns, begins=begins)
 
     async def _open_all(self) -> None:
         """No request comes to a process that only learns, so it opens bandits by itself."""
@@ -297,7 +298,7 @@ class Service:
             del self._engines[name]
             self._closed = True
             try:
-                await asyncio.to_thread(engine.close)
+                await engine.close()
             except (OSError, ValueError) as error:  # all that was answered is on disk
                 logger.error("bandit %s could not be closed in order: %s", name, error)
 

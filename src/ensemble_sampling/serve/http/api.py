@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
@@ -11,11 +11,17 @@ from ...ledger.sqlite import public
 from .. import admin, outcomes, types
 from ..types import Refused
 from . import metrics
-from .operation import BANDIT, Call, Operation, Range, Reply, operation
+from .operation import Call, Operation, Range, Reply, operation
 
 OFFER = {
     "actions": {"news": {"kind": "politics", "age": 2}, "match": {"kind": "sport", "age": 1}},
     "context": {"device": "phone"},
+}
+WEIGHED = {
+    "actions": ["news", "match"],
+    "probabilities": [0.25, 0.75],
+    "mean": [0.31, 0.42],
+    "spread": [0.2, 0.15],
 }
 MADE = {
     "id": "4f0c1e2a9b7d-17",
@@ -24,177 +30,133 @@ MADE = {
     "index": 1,
     "action": "match",
     "probability": 0.75,
-    "actions": ["news", "match"],
-    "probabilities": [0.25, 0.75],
-    "mean": [0.31, 0.42],
-    "spread": [0.2, 0.15],
+    **WEIGHED,
     "time": 1790000000.0,
     "again": False,
 }
+SUCCESS = {"id": "visit-4711", "outcome": 1.0}
+FAILURE = {"id": "visit-4711", "outcome": 0.0}
+ORDER = {"id": "visit-4711", "amount": 12.5, "ref": "order-1"}
 
 
 @operation(
     "POST",
-    f"{BANDIT}/choose",
+    "choose",
     "decide",
-    body=types.ChooseBody,
+    409,
     bodies=(types.Choose, types.ChooseMany),
-    refusals=(409,),
     decides=True,
     example={**OFFER, "event": "visit-4711"},
     answered=MADE,
 )
-async def choose(call: Call) -> types.Decision | types.Decisions:
+async def choose(call: Call, body: types.ChooseBody) -> types.Decision | types.Decisions:
     """Choose among actions, once or several times; on disk when it is answered."""
-    given, limits = call.body, call.service.limits
-    several = [given] if given.decisions is None else given.decisions
-    if several is given.decisions and msgspec.structs.replace(given, decisions=None) != EMPTY:
+    limits, several = call.service.limits, body.decisions
+    if several is not None and structs.replace(body, decisions=None) != types.ChooseBody():
         raise Refused("invalid", "give either `decisions` or one decision's own fields, not both")
-    limits.count("decisions", len(several))
-    for one in several:
+    choices = [body] if several is None else several
+    limits.count("decisions", len(choices))
+    for one in choices:
         limits.offer(one.actions, one.context)
-    made = await call.engine.decide(several)
-    return made[0] if given.decisions is None else types.Decisions(made)
+    made = await call.engine.decide(choices)
+    return made[0] if several is None else types.Decisions(made)
 
 
-EMPTY = types.ChooseBody()
-
-
-@operation(
-    "POST",
-    f"{BANDIT}/predict",
-    "decide",
-    body=types.Offer,
-    example=OFFER,
-    answered={name: MADE[name] for name in ("actions", "probabilities", "mean", "spread")},
-)
-def predict(call: Call) -> types.Prediction:
+@operation("POST", "predict", "decide", example=OFFER, answered=WEIGHED)
+def predict(call: Call, body: types.Offer) -> types.Prediction:
     """What a decision would be made of; nothing is recorded."""
-    call.service.limits.offer(call.body.actions, call.body.context)
-    return call.engine.decider.predict(call.body)
+    call.service.limits.offer(body.actions, body.context)
+    return call.engine.decider.predict(body)
 
 
 @operation(
     "POST",
-    f"{BANDIT}/outcome",
+    "outcome",
     "learn",
-    body=types.LearnBody,
+    409,
     bodies=(types.Learn, types.LearnMany),
-    refusals=(409,),
-    example={"id": "visit-4711", "outcome": 1.0},
+    example=SUCCESS,
     answered={"new": True},
 )
-async def outcome(call: Call) -> types.New:
+async def outcome(call: Call, body: types.LearnBody) -> types.New:
     """Say what came of decisions; the same told twice counts once."""
-    given, several = call.body, call.body.outcomes
-    if several is None:
-        if given.id is None or given.outcome is None:
+    if body.outcomes is None:
+        if body.id is None or body.outcome is None:
             raise Refused("invalid", "give `id` and `outcome`, or `outcomes`, a list of both")
-        one = types.Learn(given.id, given.outcome, given.ref)
+        one = types.Learn(body.id, body.outcome, body.ref)
         return types.New((await call.engine.learn([one]))[0])
-    if given.id is not None or given.outcome is not None:
+    if body.id is not None or body.outcome is not None:
         raise Refused("invalid", "give either `outcomes` or one `id` and `outcome`, not both")
-    call.service.limits.count("decisions", len(several))
-    return types.New(await call.engine.learn(several))
+    call.service.limits.count("decisions", len(body.outcomes))
+    return types.New(await call.engine.learn(body.outcomes))
 
 
-@operation(
-    "POST",
-    f"{BANDIT}/correct",
-    "learn",
-    body=types.Correct,
-    refusals=(409,),
-    example={"id": "visit-4711", "outcome": 0.0},
-    answered={"changed": True},
-)
-def correct(call: Call) -> types.Changed:
+@operation("POST", "correct", "learn", 409, example=FAILURE, answered={"changed": True})
+def correct(call: Call, body: types.Correct) -> types.Changed:
     """The outcome of a decision turned out to be another."""
-    changed = outcomes.correct(call.engine.replicas, call.body.id, call.body.outcome)
-    return types.Changed(changed)
+    return types.Changed(outcomes.correct(call.engine.replicas, body.id, body.outcome))
 
 
-@operation(
-    "POST",
-    f"{BANDIT}/add",
-    "learn",
-    body=types.Add,
-    refusals=(409,),
-    example={"id": "visit-4711", "amount": 12.5, "ref": "order-1"},
-    answered={"new": True},
-)
-def add(call: Call) -> types.New:
+@operation("POST", "add", "learn", 409, example=ORDER, answered={"new": True})
+def add(call: Call, body: types.Add) -> types.New:
     """Add to the outcome of a decision, which begins at 0."""
-    given = call.body
-    return types.New(outcomes.add(call.engine.replicas, given.id, given.amount, given.ref))
+    return types.New(outcomes.add(call.engine.replicas, body.id, body.amount, body.ref))
 
 
 @operation(
     "POST",
-    f"{BANDIT}/expire",
+    "expire",
     "learn",
-    body=types.Expire,
-    refusals=(409,),
+    409,
     example={"older_than": 3600, "outcome": 0.0},
     answered={"expired": 3},
 )
-def expire(call: Call) -> types.Expired:
+def expire(call: Call, body: types.Expire) -> types.Expired:
     """Assume an outcome for decisions whose own never came."""
-    given = call.body
-    return types.Expired(outcomes.expire(call.engine.replicas, given.older_than, given.outcome))
+    return types.Expired(outcomes.expire(call.engine.replicas, body.older_than, body.outcome))
 
 
-@operation(
-    "GET",
-    f"{BANDIT}/log",
-    "read",
-    query={
-        "first": Range(0, 0, 2**53, "the number of the first decision"),
-        "count": Range(100, 1, 1000, "how many at most; fewer come where they take much room"),
-    },
-)
+PAGE = {
+    "first": Range(0, 0, 2**53, "the number of the first decision"),
+    "count": Range(100, 1, 1000, "how many at most; fewer come where they take much room"),
+}
+
+
+@operation("GET", "log", "read", query=PAGE)
 def log(call: Call) -> types.Page:
     """Decisions, what was on offer, propensities and outcomes, page by page."""
     return call.engine.reader.page(call.query["first"], call.query["count"])
 
 
-@operation("GET", f"{BANDIT}/summary", "read")
+@operation("GET", "summary", "read")
 def summary(call: Call) -> dict[str, Any]:
     """How it is doing."""
     return call.engine.reader.summary()
 
 
-@operation("GET", f"{BANDIT}/status", "read")
+@operation("GET", "status", "read")
 def status(call: Call) -> dict[str, Any]:
     """Where the process that answers stands; `latency` in milliseconds."""
     return call.engine.status()
 
 
-@operation(
-    "GET", f"{BANDIT}/history", "read", query={"buckets": Range(60, 1, 1000, "into how many parts")}
-)
+@operation("GET", "history", "read", query={"buckets": Range(60, 1, 1000, "into how many parts")})
 def history(call: Call) -> list[dict[str, Any]]:
     """Decisions over time, oldest first."""
     return call.engine.reader.history(call.query["buckets"])
 
 
-@operation("GET", f"{BANDIT}/recent", "read", query={"count": Range(20, 1, 200, "how many")})
+@operation("GET", "recent", "read", query={"count": Range(20, 1, 200, "how many")})
 def recent(call: Call) -> list[dict[str, Any]]:
     """The last decisions and why, newest first."""
     return call.engine.reader.recent(call.query["count"])
 
 
-@operation(
-    "POST",
-    f"{BANDIT}/evaluate",
-    "read",
-    body=types.Evaluate,
-    refusals=(409,),
-    example={"candidates": ["bold"], "baseline": "logged"},
-)
-def judge(call: Call) -> types.Evaluation:
+@operation("POST", "evaluate", "read", 409, example={"candidates": ["bold"], "baseline": "logged"})
+def judge(call: Call, body: types.Evaluate) -> types.Evaluation:
     """What candidates would have earned on the log."""
     service, known = call.service, call.engine.replicas.candidates
-    names = list(known) if call.body.candidates is None else call.body.candidates
+    names = list(known) if body.candidates is None else body.candidates
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         what = f"there are no candidates {unknown}" if unknown else "there are no candidates"
@@ -203,7 +165,7 @@ def judge(call: Call) -> types.Evaluation:
         raise Refused("conflict", "an evaluation is going on; one is done at a time")
     ledger, candidates = service.storage.ledger(call.name), {name: known[name] for name in names}
     try:
-        found = evaluate(Log.of(ledger), candidates, baseline=call.body.baseline)
+        found = evaluate(Log.of(ledger), candidates, baseline=body.baseline)
     except Damaged:
         raise
     except (TypeError, ValueError) as error:  # a log or a candidate that cannot be evaluated
@@ -214,7 +176,7 @@ def judge(call: Call) -> types.Evaluation:
     return types.Evaluation(found.columns(), str(found))
 
 
-@operation("GET", BANDIT, "read")
+@operation("GET", "", "read")
 def about(call: Call) -> types.Bandit:
     """A bandit."""
     replicas = call.engine.replicas
@@ -223,47 +185,38 @@ def about(call: Call) -> types.Bandit:
 
 @operation(
     "PUT",
-    BANDIT,
+    "",
     "admin",
-    body=types.Create,
+    409,
     optional=True,
     creates=True,
     status=201,
     others=(200,),
-    refusals=(409,),
     example={"actions": ["red", "green"], "floor": 0.05},
 )
-async def create(call: Call) -> types.Bandit:
+async def create(call: Call, body: types.Create) -> types.Bandit:
     """Begin a bandit; one that is there already is left as it is."""
-    given = call.body or types.Create()
+    given = body or types.Create()
     new = await call.service.create(call.name, given.actions, given.floor)
-    if not new and (given.actions is not None or given.floor is not None):
+    if not new and given != types.Create():
         raise Refused(
             "conflict", f"there is a bandit {call.name!r} already: begin it without a body"
         )
-    call.status = 201 if new else 200
-    call.engine = await call.service.find(call.name)
+    call.status, call.engine = 201 if new else 200, await call.service.find(call.name)
     return about.run(call)
 
 
-@operation("GET", f"{BANDIT}/settings", "read")
+@operation("GET", "settings", "read")
 def settings(call: Call) -> types.Settings:
     """How it is served."""
     return call.engine.replicas.settings
 
 
-@operation(
-    "PUT",
-    f"{BANDIT}/settings",
-    "admin",
-    body=types.Settings,
-    refusals=(409,),
-    example={"wait": 600, "default": 0.0, "floor": 0.05},
-)
-def configure(call: Call) -> types.Settings:
+@operation("PUT", "settings", "admin", 409, example={"wait": 600, "default": 0.0, "floor": 0.05})
+def configure(call: Call, body: types.Settings) -> types.Settings:
     """Serve it otherwise from now on."""
-    admin.configure(call.engine.replicas, call.body)
-    return call.body
+    admin.configure(call.engine.replicas, body)
+    return body
 
 
 @operation("GET", "/v1/bandits", "read")
@@ -275,33 +228,26 @@ def bandits(call: Call) -> types.Bandits:
     return types.Bandits([n for n in call.service.storage.names() if only in (None, n)])
 
 
-@operation("GET", f"{BANDIT}/shadows", "read")
+@operation("GET", "shadows", "read")
 def shadows(call: Call) -> types.Shadows:
     """Candidates, and how those do that watch."""
     watching = call.engine.reader.summary()["shadows"]
     return types.Shadows(list(call.engine.replicas.candidates), list(watching))
 
 
-@operation(
-    "POST",
-    f"{BANDIT}/shadows",
-    "admin",
-    body=types.Shadow,
-    refusals=(409,),
-    example={"name": "bold"},
-)
-def shadow(call: Call) -> None:
+@operation("POST", "shadows", "admin", 409, example={"name": "bold"})
+def shadow(call: Call, body: types.Shadow) -> None:
     """Let a candidate watch from now on."""
-    admin.shadow(call.engine.replicas, call.body.name)
+    admin.shadow(call.engine.replicas, body.name)
 
 
-@operation("DELETE", BANDIT + "/shadows/{shadow}", "admin", refusals=(409,))
+@operation("DELETE", "shadows/{shadow}", "admin", 409)
 def dismiss(call: Call) -> None:
     """Let a shadow go; what it said is kept."""
     admin.dismiss(call.engine.replicas, call.params["shadow"])
 
 
-@operation("POST", BANDIT + "/shadows/{shadow}/promote", "admin", refusals=(409,))
+@operation("POST", "shadows/{shadow}/promote", "admin", 409)
 def promote(call: Call) -> None:
     """Put a shadow in charge."""
     admin.promote(call.engine.replicas, call.params["shadow"])
@@ -313,7 +259,7 @@ async def healthy(call: Call) -> types.Health:
     return types.Health("ok")
 
 
-@operation("GET", "/readyz", None, refusals=(503,))
+@operation("GET", "/readyz", None, 503)
 async def ready(call: Call) -> types.Health:
     """Whether it decides."""
     service = call.service

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -27,7 +27,6 @@ OTHER = "other"  # the method and route of requests that no operation is for
 SOON = ((b"retry-after", b"1"),)
 PATTERN = re.compile(r"`str` matching regex '(.*)'")
 
-T = TypeVar("T")
 logger = logging.getLogger("ensemble_sampling.serve")
 
 
@@ -120,19 +119,22 @@ class App:
         names_one = name and not operation.creates
         engine: Any = await service.find(name) if names_one else None
         with engine.used() if names_one else nullcontext():
-            body: Any = b""
+            content = b""
             if operation.method in ("POST", "PUT"):
                 limits = self._large if operation.large else service.limits
-                body = await limits.read_body(scope, receive)
-                if operation.decoder is not None:
-                    empty = operation.optional and not body
-                    body = None if empty else decoded(body, operation.decoder)
+                content = await limits.read_body(scope, receive)
             query = _query(scope["query_string"], operation)
-            call = Call(scope, service, key, name, engine, params, query, body, operation.status)
-            if operation.in_loop:
-                found = await operation.run(call)
-            else:
-                found = await asyncio.to_thread(operation.run, call)
+            call = Call(scope, service, key, name, engine, params, query, content, operation.status)
+            try:
+                given = () if operation.decoder is None else (_body(content, operation),)
+                if operation.in_loop:
+                    found = await operation.run(call, *given)
+                else:
+                    found = await asyncio.to_thread(operation.run, call, *given)
+            except Exception as error:
+                if operation.failed is None:
+                    raise
+                found = operation.failed(call, error)
         if isinstance(found, Reply):
             return found
         return Reply(call.status, b"" if found is None else encoded(found))
@@ -156,12 +158,14 @@ def _query(given: bytes, operation: Operation) -> dict[str, int]:
     return found
 
 
-def decoded(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """The value of a body; raises `Refused` with the place of a mistake."""
-    if not body:
+def _body(content: bytes, operation: Operation) -> Any:
+    """The value of a body; a mistake is refused with its place."""
+    if not content and operation.optional:
+        return None
+    if not content:
         raise Refused("invalid", "the body is empty; expected JSON")
     try:
-        return decoder.decode(body)
+        return operation.decoder.decode(content)
     except RecursionError as error:
         raise Refused("invalid", "the body is nested too deeply") from error
     except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ class Call:
     name, engine: of the bandit that the path names. An operation that creates one has no engine.
     key: None where the service has no keys.
     params, query: what the path and the query string hold.
-    body: the value of the JSON, or the bytes where the operation declares no type.
+    content: the body, where the operation declares no type for it.
     status: of the reply; an operation may set another.
     """
 
@@ -45,7 +45,7 @@ class Call:
     engine: Engine
     params: Mapping[str, str]
     query: Mapping[str, int]
-    body: Any
+    content: bytes
     status: int
 
 
@@ -62,11 +62,11 @@ class Range(NamedTuple):
 class Operation:
     """What is done for a method and a path.
 
-    run: returns the value of the reply, or a `Reply`. A coroutine function runs in the event loop,
-        any other in a thread.
+    run: takes a `Call` and, where it has a type, the value of the body; returns the value of the
+        reply, or a `Reply`. A coroutine function runs in the event loop, any other in a thread.
     needs: the scope of a key; None: anybody may call.
     answers: types of the reply, one of which it has.
-    body: the type that is decoded; None: the operation gets bytes.
+    body: the type that is decoded.
     bodies: the types that are documented, where `body` joins several.
     optional: whether the body may be left out.
     query: its parameters; None: they are not checked.
@@ -76,12 +76,13 @@ class Operation:
     creates: whether the bandit need not exist.
     decides: whether it makes decisions, which a process that only learns does not.
     large: whether the body may be as large as a model.
+    failed: the reply to a request that raised an error, where it is not the usual one.
     example, answered: a body and a reply, for the documentation.
     """
 
     method: str
     path: str
-    run: Callable[[Call], Any]
+    run: Callable[..., Any]
     needs: str | None
     answers: tuple[Any, ...] = ()
     body: Any = None
@@ -95,11 +96,12 @@ class Operation:
     creates: bool = False
     decides: bool = False
     large: bool = False
+    failed: Callable[[Call, Exception], Reply] | None = None
     example: Any = None
     answered: Any = None
 
     @cached_property
-    def decoder(self) -> "msgspec.json.Decoder[Any] | None":
+    def decoder(self) -> Any:
         return None if self.body is None else msgspec.json.Decoder(self.body)
 
     @cached_property
@@ -109,17 +111,20 @@ class Operation:
 
 
 def operation(
-    method: str, path: str, needs: str | None, **about: Any
-) -> Callable[[Callable[[Call], Any]], Operation]:
-    """Make a function an operation: its docstring is the summary, and its return type the type of
-    the reply, without which the status is 204."""
+    method: str, path: str, needs: str | None, *refusals: int, **about: Any
+) -> Callable[[Callable[..., Any]], Operation]:
+    """Make a function an operation: its docstring is the summary, the type of its argument `body`
+    that of the body, and its return type that of the reply, without which the status is 204. A path
+    that does not begin with a slash is below that of a bandit."""
+    whole = path if path.startswith("/") else f"{BANDIT}/{path}".rstrip("/")
 
-    def made(run: Callable[[Call], Any]) -> Operation:
-        kind = get_type_hints(run)["return"]
+    def made(run: Callable[..., Any]) -> Operation:
+        types = get_type_hints(run)
+        kind, about["body"] = types["return"], types.get("body")
         kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        reply = {"answers": (str,) if kind is Reply else kinds}
         if kind is NoneType:
-            return Operation(method, path, run, needs, **{"status": 204, **about})
-        answers = (str,) if kind is Reply else kinds
-        return Operation(method, path, run, needs, **{"answers": answers, **about})
+            reply = {"status": 204}
+        return Operation(method, whole, run, needs, refusals=refusals, **{**reply, **about})
 
     return made

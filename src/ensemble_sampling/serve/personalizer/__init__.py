@@ -1,18 +1,16 @@
 """The REST API of Azure AI Personalizer: its published clients work unchanged."""
 
 import re
-from collections.abc import Callable
-from inspect import iscoroutinefunction
-from typing import Any
+from functools import partial
+from typing import get_type_hints
 
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from ..http import operation as http
-from ..http.operation import Reply
+from ..http.operation import Operation
 from ..storage import DEFAULT
-from .calls import Call
 from .evaluations import apply, create, delete, get_evaluation, list_evaluations
 from .events import activate, rank, rank_slots, reward, reward_slots
+from .replies import failed
 from .settings import (
     get_configuration,
     get_log_properties,
@@ -71,40 +69,22 @@ TABLE = (  # path, method, function, scope of a key, and what Personalizer calls
 )
 
 
-def operations() -> list[http.Operation]:
+def operations() -> list[Operation]:
     """Of the bandit `default`, and under /bandits/{name} of every other."""
     return [
-        http.Operation(
+        Operation(
             method,
             f"{bandit}{prefix}{path}",
-            _served(function, code),
+            function,
             needs,
+            body=get_type_hints(function).get("body"),
             query=None,
             bandit=DEFAULT,
             decides=path.endswith("rank"),
             large=path == "model",
+            failed=partial(failed, code),
         )
         for path, method, function, needs, code in TABLE
         for prefix in PREFIXES
         for bandit in ("", "/bandits/{name}")
     ]
-
-
-def _served(function: Callable[[Call], Any], code: str) -> Callable[[http.Call], Any]:
-    """A function of this room as an operation, which answers errors in Personalizer's terms."""
-
-    async def in_loop(given: http.Call) -> Reply:
-        call = Call(given, code)
-        try:
-            return await function(call)
-        except Exception as error:
-            return call.failed(error)
-
-    def in_thread(given: http.Call) -> Reply:
-        call = Call(given, code)
-        try:
-            return function(call)
-        except Exception as error:
-            return call.failed(error)
-
-    return in_loop if iscoroutinefunction(function) else in_thread

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from starlette.requests import Request
 
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
@@ -18,9 +19,9 @@ from ...evaluation.sources import EXPORTED
 from ...files import Damaged
 from .. import admin
 from ..engine import Engine
-from ..http.operation import Reply
+from ..http.operation import Call, Reply
 from ..types import Refused, encoded
-from .calls import LONGEST, Call, Problem, answer, logger, nothing
+from .replies import LONGEST, Problem, answer, logger, nothing, version
 from .settings import Policy, moment, promote
 
 KEPT = "personalizer/evaluation/"
@@ -72,35 +73,31 @@ class Job(Struct):
     description: str = ""
 
 
-CONTRACT, REFERENCE = msgspec.json.Decoder(Contract), msgspec.json.Decoder(Reference)
-JOB = msgspec.json.Decoder(Job)
-
-
-def create(call: Call) -> Reply:
+def create(call: Call, body: Contract) -> Reply:
     """Begin an evaluation: in a thread of this process, one at a time, stored with the ledger."""
-    body, engine = call.body(CONTRACT), call.engine
-    start, end = _seconds(body.start_time), _seconds(body.end_time)
+    engine, start, end = call.engine, _seconds(body.start_time), _seconds(body.end_time)
     if start > end:
         code = "InvalidDateTimesInEvaluationContract"
-        raise Problem(400, code, "endTime must not be before startTime", "endTime")
+        raise Problem("endTime must not be before startTime", "endTime", code)
     custom = [policy.name for policy in body.policies or ()]
     if len({*custom}) < len(custom):
-        raise Problem(400, "DuplicateCustomPolicyNames", "policies must have names of their own")
+        raise Problem("policies must have names of their own", None, "DuplicateCustomPolicyNames")
     known = engine.replicas.candidates
     if unknown := [name for name in custom if name not in known]:
         names = ", ".join(map(repr, known)) or "none"
-        raise call.wrong(f"there are no candidates {unknown}; there are: {names}", "policies")
+        raise Problem(f"there are no candidates {unknown}; there are: {names}", "policies")
     more = body.enable_offline_experimentation or body.enable_policy_optimization
     sources = dict.fromkeys(known, "OfflineExperimentation") if more else {}
     sources |= dict.fromkeys(custom, "Custom")
-    job = Job(call.id or str(uuid.uuid4()), body.name, start, end, time.time())
-    if _kept(engine, job.id):
-        raise Problem(400, "EvaluationAlreadyExists", f"there is an evaluation {job.id!r} already")
+    id = call.params.get("id") or str(uuid.uuid4())
+    job = Job(id, body.name, start, end, time.time())
+    if _kept(engine, id):
+        raise Problem(f"there is an evaluation {id!r} already", None, "EvaluationAlreadyExists")
     _keep(engine, job)
     threading.Thread(target=_run, args=(call, job, sources), daemon=True).start()
-    if not call.version:
+    if not version(call):
         return answer(_summary(job))
-    where = quote(f"{call.request.url.path}/{job.id}", safe="/")
+    where = quote(f"{call.scope['path']}/{job.id}", safe="/")
     return answer(_whole(job), 201, ((b"location", where.encode()),))
 
 
@@ -194,7 +191,7 @@ def _kept(engine: Engine, id: str) -> Job | None:
 
 
 def _read(content: bytes) -> Job:
-    job = JOB.decode(content)
+    job = msgspec.json.decode(content, type=Job)
     if job.status == "Running" and time.time() - job.created > PATIENCE:
         job.status, job.description = "Timeout", "the process that ran it did not finish it"
     return job
@@ -203,50 +200,44 @@ def _read(content: bytes) -> Job:
 def _known(call: Call, id: str, target: str | None = None) -> Job:
     job = _kept(call.engine, id)
     if job is None:
-        raise Problem(404, "EvaluationNotFound", f"there is no evaluation {id!r}", target)
+        raise Problem(f"there is no evaluation {id!r}", target, "EvaluationNotFound", 404)
     return job
 
 
 def get_evaluation(call: Call) -> Reply:
-    job = _known(call, call.id)
-    return answer(_whole(job) if call.version else _content(job))
+    job = _known(call, call.params["id"])
+    return answer(_whole(job) if version(call) else _content(job))
 
 
 def delete(call: Call) -> Reply:
-    admin.keep(call.engine.replicas, f"{KEPT}{call.id}", None)
+    admin.keep(call.engine.replicas, f"{KEPT}{call.params['id']}", None)
     return nothing()
 
 
 def list_evaluations(call: Call) -> Reply:
     found = call.engine.reader.kept(KEPT)
     jobs = sorted(map(_read, found.values()), key=lambda job: -job.created)
-    if call.version:
+    if version(call):
         return answer([_whole(job) for job in jobs])
-    query = call.request.query_params
-    skip, top = (_count(call, name) for name in ("skip", "top"))
+    query = {"skip": "0", "top": str(len(jobs)), **Request(call.scope).query_params}
+    for name in ("skip", "top"):
+        if not (query[name].isdecimal() and len(query[name]) < 12):
+            raise Problem(f"{name} must be a number, got {query[name]!r}", name)
     if "auto" in query.get("filter", "").lower():  # all were asked for by somebody
         jobs = []
-    jobs = jobs[skip or 0 :][: len(jobs) if top is None else top]
+    jobs = jobs[int(query["skip"]) :][: int(query["top"])]
     return answer({"value": [_summary(job) for job in jobs]})
 
 
-def _count(call: Call, name: str) -> int | None:
-    given = call.request.query_params.get(name)
-    if given is not None and not (given.isdecimal() and len(given) < 12):
-        raise call.wrong(f"{name} must be a number, got {given!r}", name)
-    return None if given is None else int(given)
-
-
-def apply(call: Call) -> Reply:
+def apply(call: Call, body: Reference) -> Reply:
     """Put a candidate in charge that was evaluated."""
-    body = call.body(REFERENCE)
     job = _known(call, body.evaluation_id, "evaluationId")
     if job.status != "Succeeded":
-        raise call.wrong("the evaluation must be completed", "evaluationId")
+        raise Problem("the evaluation must be completed", "evaluationId")
     known = {one.name for one in job.found if one.source not in (BASELINE, RANDOM)}
     if body.policy_name not in known:
         message = f"the evaluation has no policy {body.policy_name!r} that could take charge"
-        raise Problem(404, "LearningSettingsNotFound", message, "policyName")
+        raise Problem(message, "policyName", "LearningSettingsNotFound", 404)
     if body.policy_name != ONLINE:
         promote(call.engine, body.policy_name)
     return nothing()

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
 from .. import outcomes
-from ..http.operation import Reply
+from ..http.operation import Call, Reply
 from ..types import Choose, Decision, Learn, Refused
-from .calls import LONGEST, Call, answer, nothing
+from .replies import LONGEST, Problem, answer, key, nothing
 
 MOST = 50  # actions, or slots, of one request
 DEEPEST = 16  # objects within objects, in features
-REQUEST = "x-ms-client-request-id"  # a client that sends a request again says the same
+REQUEST = b"x-ms-client-request-id"  # a client that sends a request again says the same
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST)]
 Features = list[dict[str, Any] | None] | None
@@ -60,17 +59,12 @@ class SlotRewards(Struct):
     reward: list[SlotReward]
 
 
-RANK, RANK_SLOTS = msgspec.json.Decoder(Rank), msgspec.json.Decoder(RankSlots)
-REWARD, SLOT_REWARDS = msgspec.json.Decoder(Reward), msgspec.json.Decoder(SlotRewards)
-
-
-async def rank(call: Call) -> Reply:
-    body = call.body(RANK)
+async def rank(call: Call, body: Rank) -> Reply:
     event, actions, context = _asked(body, call)
     excluded = {*(body.excluded_actions or ())}
-    asked = _choose(body, actions, context, excluded, call.key(event))
+    asked = _choose(body, actions, context, excluded, key(event))
     if asked is None:
-        raise call.wrong("all actions are excluded", target="excludedActions")
+        raise Problem("all actions are excluded", "excludedActions")
     (made,) = await call.engine.decide([asked])
     ranking = [{"id": id, "probability": share} for id, share in ranked(made, excluded)]
     return answer({"ranking": ranking, "eventId": event, "rewardActionId": made.action}, 201)
@@ -94,21 +88,20 @@ def ranked(made: Decision, excluded: set[str]) -> Iterator[tuple[Any, float]]:
         yield made.actions[at], shares[at]
 
 
-async def rank_slots(call: Call) -> Reply:
+async def rank_slots(call: Call, body: RankSlots) -> Reply:
     """Slot by slot: what one takes is not on offer to the next."""
-    body = call.body(RANK_SLOTS)
     event, actions, context = _asked(body, call)
-    key = call.key(event)
-    _check_slots(body.slots, actions, call)
+    known = key(event)
+    _check_slots(body.slots, actions)
     excluded, slots = {*(body.excluded_actions or ())}, []
     for slot in body.slots:
-        features = _described(slot.features, call)
-        around = context | {f"slot.{name}": value for name, value in features.items()}
+        features = described(slot.features).items()
+        around = context | {f"slot.{name}": value for name, value in features}
         # The first action is what an apprentice takes: that of the application.
         first = {slot.baseline_action: actions[slot.baseline_action]} | actions
         out = excluded | {*(slot.excluded_actions or ())}
-        id = call.key(slot.id, "slots")
-        asked = _choose(body, first, around | {"slot": slot.id}, out, key, id)
+        id = key(slot.id, "slots")
+        asked = _choose(body, first, around | {"slot": slot.id}, out, known, id)
         chosen = None
         if asked is not None:
             chosen = (await call.engine.decide([asked]))[0].action
@@ -132,39 +125,32 @@ def _choose(
     return Choose(actions, context, available, event, slot, deferred) if free else None
 
 
-def _check_slots(slots: Sequence[Slot], actions: dict[str, Any], call: Call) -> None:
+def _check_slots(slots: Sequence[Slot], actions: dict[str, Any]) -> None:
     if len(slots) > len(actions):
-        raise call.wrong(f"{len(slots)} slots, but only {len(actions)} actions", "slots")
+        raise Problem(f"{len(slots)} slots, but only {len(actions)} actions", "slots")
     for what, ids in (
         ("id", [slot.id for slot in slots]),
         ("baselineAction", [slot.baseline_action for slot in slots]),
     ):
         if len({*ids}) < len(ids):
-            raise call.wrong(f"every slot must have a {what} of its own, got {ids}", "slots")
+            raise Problem(f"every slot must have a {what} of its own, got {ids}", "slots")
     for at, slot in enumerate(slots):
         known = [slot.baseline_action, *(slot.excluded_actions or ())]
         if unknown := [id for id in known if id not in actions]:
-            raise call.wrong(f"there are no actions {unknown}", f"slots[{at}]")
+            raise Problem(f"there are no actions {unknown}", f"slots[{at}]")
         if slot.baseline_action in known[1:]:
-            raise call.wrong("the baselineAction must not be excluded", f"slots[{at}]")
+            raise Problem("the baselineAction must not be excluded", f"slots[{at}]")
 
 
 def _asked(body: Rank, call: Call) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The event, and descriptions of the actions by id and of the context."""
     event = body.event_id if body.event_id is not None else str(uuid.uuid4())
-    actions = {action.id: _described(action.features, call) for action in body.actions}
+    actions = {action.id: described(action.features) for action in body.actions}
     if len(actions) < len(body.actions):
-        raise call.wrong("every action must have an id of its own", target="actions")
-    context = _described(body.context_features, call)
+        raise Problem("every action must have an id of its own", "actions")
+    context = described(body.context_features)
     call.service.limits.offer(actions, context)
     return event, actions, context
-
-
-def _described(features: Features, call: Call) -> dict[str, Any]:
-    try:
-        return described(features)
-    except ValueError as error:
-        raise call.wrong(str(error), target="features") from error
 
 
 def described(features: Iterable[Mapping[str, Any] | None] | None) -> dict[str, Any]:
@@ -181,7 +167,7 @@ def described(features: Iterable[Mapping[str, Any] | None] | None) -> dict[str, 
 
 def _flatten(key: str, value: Any, flat: dict[str, Any], depth: int) -> None:
     if depth > DEEPEST:
-        raise ValueError(f"features are nested more than {DEEPEST} deep")
+        raise Problem(f"features are nested more than {DEEPEST} deep", "features")
     if isinstance(value, dict):
         for name, inner in value.items():
             _flatten(f"{key}.{name}" if key else name, inner, flat, depth + 1)
@@ -196,17 +182,15 @@ def _flatten(key: str, value: Any, flat: dict[str, Any], depth: int) -> None:
         flat[key] = value
 
 
-async def reward(call: Call) -> Reply:
-    body = call.body(REWARD)
-    return nothing(await _learn(call, call.key(call.id), body.value))
+async def reward(call: Call, body: Reward) -> Reply:
+    return nothing(await _learn(call, key(call.params["id"]), body.value))
 
 
-async def reward_slots(call: Call) -> Reply:
-    body = call.body(SLOT_REWARDS)
-    event, told = call.key(call.id), []
+async def reward_slots(call: Call, body: SlotRewards) -> Reply:
+    event, told = key(call.params["id"]), []
     nth = defaultdict[str, count](count)  # reward of a slot
     for one in body.reward:
-        id = f"{event}/{call.key(one.slot_id, 'slotId')}"
+        id = f"{event}/{key(one.slot_id, 'slotId')}"
         told.append(_learn(call, id, one.value, next(nth[id])))
     return nothing("; ".join(filter(None, await asyncio.gather(*told))))
 
@@ -218,8 +202,8 @@ async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
     nth: number among the rewards of one request for one slot. As for several requests, the
     aggregation says whether the first counts or the sum ("Calling the Reward API multiple times").
     """
-    request = call.request.headers.get(REQUEST)
-    ref = f"{request} {nth}" if request and nth else request
+    request = dict(call.scope["headers"]).get(REQUEST, b"").decode("latin-1")
+    ref = f"{request} {nth}" if request and nth else request or None
     try:
         await call.engine.learn([Learn(id, value, ref)])
     except Refused as refused:
@@ -231,7 +215,7 @@ async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
 
 def activate(call: Call) -> Reply:
     try:
-        outcomes.activate(call.engine.replicas, call.key(call.id))
+        outcomes.activate(call.engine.replicas, key(call.params["id"]))
     except Refused as refused:
         if refused.kind != "unknown":
             raise

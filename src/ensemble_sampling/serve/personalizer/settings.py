@@ -4,14 +4,13 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from .. import admin
 from ..engine import Engine
-from ..http.operation import Reply
+from ..http.operation import Call, Reply
 from ..types import Refused, Settings
-from .calls import LONGEST, Call, Problem, answer, nothing
+from .replies import LONGEST, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
 KEPT = -1  # days: for ever
@@ -40,9 +39,6 @@ class Policy(Struct):
     arguments: Annotated[str, Meta(max_length=1024)] = ""
 
 
-CONFIGURATION, POLICY = msgspec.json.Decoder(Configuration), msgspec.json.Decoder(Policy)
-
-
 def get_configuration(call: Call) -> Reply:
     settings = call.engine.replicas.settings
     by = {ours: theirs for theirs, ours in AGGREGATIONS.items()}
@@ -62,9 +58,9 @@ def get_configuration(call: Call) -> Reply:
     )
 
 
-def put_configuration(call: Call) -> Reply:
+def put_configuration(call: Call, body: Configuration) -> Reply:
     """Reply with the settings that hold; those that are not offered are refused, not ignored."""
-    body, before = call.body(CONFIGURATION), call.engine.replicas.settings
+    before = call.engine.replicas.settings
     wait = body.reward_wait_time.total_seconds()
     aggregation = AGGREGATIONS.get(body.reward_aggregation.lower())
     mode = before.mode if body.learning_mode is None else MODES.get(body.learning_mode)
@@ -74,14 +70,13 @@ def put_configuration(call: Call) -> Reply:
         ("learningMode", mode is None, f"one of {', '.join(MODES)}"),
     ):
         if wrong:
-            raise call.wrong(f"{target} must be {expected}", target)
+            raise Problem(f"{target} must be {expected}", target)
     if body.log_retention_days != KEPT:
         raise Problem(
-            400,
-            "InvalidLogRetentionDays",
             f"logs are kept for ever, which is logRetentionDays {KEPT}: they are what the model "
             f"can be rebuilt from; got {body.log_retention_days}",
             "logRetentionDays",
+            "InvalidLogRetentionDays",
         )
     for target, wanted in (
         ("isAutoOptimizationEnabled", body.is_auto_optimization_enabled),
@@ -89,7 +84,7 @@ def put_configuration(call: Call) -> Reply:
         ("modelRetrainDays", body.model_retrain_days),
     ):
         if wanted:
-            raise call.wrong(f"{target} is not offered here: leave it out", target)
+            raise Problem(f"{target} is not offered here: leave it out", target)
     floor, given = body.exploration_percentage, (aggregation, mode)
     settings = Settings(wait or None, body.default_reward, *given, floor)  # pyright: ignore[reportArgumentType]
     admin.configure(call.engine.replicas, settings)
@@ -113,9 +108,9 @@ def get_policy(call: Call) -> Reply:
     return answer({"name": replicas.name, "arguments": about[:1024]})
 
 
-def put_policy(call: Call) -> Reply:
+def put_policy(call: Call, body: Policy) -> Reply:
     """A candidate's name puts it in charge; arguments of Vowpal Wabbit mean nothing here."""
-    promote(call.engine, call.body(POLICY).name)
+    promote(call.engine, body.name)
     return get_policy(call)
 
 
@@ -147,7 +142,7 @@ def put_model(call: Call) -> Reply:
     except Refused as refused:
         if refused.kind != "conflict":
             raise
-        raise Problem(403, "InvalidApiAccess", str(refused)) from refused
+        raise Problem(str(refused), None, "InvalidApiAccess", 403) from refused
     return nothing()
 
 
@@ -166,7 +161,7 @@ def get_log_properties(call: Call) -> Reply:
     reader = call.engine.reader
     count = reader.summary()["decisions"]
     if not count:
-        raise Problem(404, "LogsPropertiesNotFound", "nothing has been decided yet")
+        raise Problem("nothing has been decided yet", None, "LogsPropertiesNotFound", 404)
     first, last = (moment(reader.page(at, 1).columns["time"][0]) for at in (0, count - 1))
     return answer({"dateRange": {"from": first, "to": last}, "count": count})
 
@@ -178,13 +173,15 @@ def moment(seconds: float) -> str:
 
 def not_offered(call: Call) -> Reply:
     raise Problem(
-        403,
-        "InvalidApiAccess",
         "this is not offered: logs are what a model can be rebuilt from, and are neither deleted "
         "nor written by clients; to begin anew, begin another bandit",
+        None,
+        "InvalidApiAccess",
+        403,
     )
 
 
 def no_operation(call: Call) -> Reply:
-    what = f"{call.request.method} {call.id}"
-    raise Problem(404, "ResourceNotFound", f"Personalizer's API has no {what}, or we have it not")
+    what = f"{call.scope['method']} {call.params['id']}"
+    message = f"Personalizer's API has no {what}, or we have it not"
+    raise Problem(message, None, "ResourceNotFound", 404)
