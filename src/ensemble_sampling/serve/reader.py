@@ -4,7 +4,6 @@ decision waits for it."""
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +12,7 @@ from ..decide import overview
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
-from ..ledger.columns import columns, entry
+from ..ledger.columns import COLUMNS, columns, entry
 from ..ledger.ledger import Ledger
 from .admin import KEPT
 from .decider import Decider
@@ -48,13 +47,18 @@ class Reader:
             more = after if after < ledger.decisions else None
             return Page(first, len(entries), more, columns(entries))
 
-    def pages(self, first: int, count: int) -> Iterator[dict[str, list[Any]]]:
-        """The same decisions, page by page."""
-        at, last = first, first + count
-        while at is not None and at < last:
-            page = self.page(at, last - at)
-            yield page.columns
-            at = page.next
+    def made_between(self, start: float, end: float, most: int) -> dict[str, list[Any]]:
+        """The decisions of a time as `Log.of` takes them, whose offers may take so many bytes."""
+        entries, size = [], 0
+        with self._ledger() as ledger:
+            for row in ledger.all(offers=True):
+                if start <= row.time <= end:
+                    entries.append(entry(row, ledger.decision_id))
+                    size += 0 if row.offer is None else row.offer.rows.nbytes
+                if size > most:
+                    said = f"the features take more than {most >> 20} MiB: choose a shorter time"
+                    raise ValueError(said)
+        return {name: [one[n] for one in entries] for n, name in enumerate(COLUMNS)}
 
     def summary(self) -> dict[str, Any]:
         """Of `decide.summary.Summary`, with its shadows as dictionaries; of a moment ago, where

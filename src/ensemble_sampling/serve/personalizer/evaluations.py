@@ -15,7 +15,6 @@ from starlette.requests import Request
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
 from ...evaluation.results import Comparison, Evaluation
-from ...evaluation.sources import EXPORTED
 from ...files import Damaged
 from .. import admin
 from ..engine import Engine
@@ -118,7 +117,9 @@ def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
 
 def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
     try:
-        columns = logged(engine, job.start, job.end)
+        columns = engine.reader.made_between(job.start, job.end, MOST)
+        if not columns["id"]:
+            raise ValueError("no logs exist in this time")
         candidates = {name: engine.replicas.candidates[name] for name in sources}
         judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
         _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
@@ -128,27 +129,6 @@ def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
         if isinstance(error, Damaged) or not isinstance(error, Refused | TypeError | ValueError):
             logger.error("an evaluation failed", exc_info=error)
             job.description = "the service failed at this; its log says how"
-
-
-def logged(engine: Engine, start: float, end: float) -> dict[str, list[Any]]:
-    """The decisions of a time as `Log.of` takes them."""
-    found: dict[str, list[Any]] = {name: [] for name in EXPORTED}
-    size = 0
-    reader = engine.reader
-    for part in reader.pages(0, reader.summary()["decisions"]):
-        rows = [n for n, when in enumerate(part["time"]) if start <= when <= end]
-        offers = part["offer"]
-        for n in rows:
-            if offers[n] is not None:
-                offers[n] = np.asarray(offers[n], np.float32)  # a tenth of the lists' size
-                size += offers[n].nbytes
-        if size > MOST:
-            raise ValueError(f"the features take more than {MOST >> 20} MiB: choose a shorter time")
-        for name in EXPORTED:
-            found[name] += [part[name][n] for n in rows]
-    if not found["index"]:
-        raise ValueError("no logs exist in this time")
-    return found
 
 
 def _first(offer: Any) -> np.ndarray:

@@ -152,8 +152,8 @@ def get_model_properties(call: Call) -> Reply:
     if not count:
         return answer({})
     first = reader.page(0, 1).columns["time"][0]
-    parts = reader.pages(max(0, count - RECENT), RECENT)
-    last = max((at for part in parts for at in part["learned"] if at is not None), default=first)
+    recent = reader.page(max(0, count - RECENT), RECENT).columns["learned"]
+    last = max((at for at in recent if at is not None), default=first)
     return answer({"creationTime": moment(first), "lastModifiedTime": moment(last)})
 
 
