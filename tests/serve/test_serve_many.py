@@ -174,12 +174,18 @@ def test_of_several_who_begin_a_bandit_at_once_one_does(tmp_path):
 @pytest.mark.parametrize("same", [True, False])
 def test_who_waits_for_another_to_begin_a_bandit_did_not_begin_it(tmp_path, same):
     async def together():
-        async with Service(tmp_path) as one, Service(tmp_path) as two:
+        one, two = Service(tmp_path), Service(tmp_path)
+        try:
+            await one.start()
+            await two.start()
             begun = [
                 service.create("shop", ["a", "b" if same else f"b{n}"], None)
                 for n, service in enumerate((one, one, one, two, two, two))
             ]
             return await asyncio.gather(*begun)
+        finally:
+            await one.stop()
+            await two.stop()
 
     assert sorted(asyncio.run(together())) == [False] * 5 + [True]
 

@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import faulthandler
-import json
 import logging
 import os
 import shutil
@@ -11,12 +10,12 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 
 from .. import checks
@@ -50,11 +49,6 @@ class Options:
     alive: int | None = None
     waits: bool = False
 
-    @classmethod
-    def read(cls, text: str) -> "Options":
-        given = json.loads(text)
-        return cls(**{**given, "limits": Limits(**given["limits"])})
-
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens; connections that nobody reads from are dropped in time."""
@@ -79,9 +73,8 @@ def serve(options: Options) -> int:
     supervisor takes this process's place, without what was imported here."""
     checks.size("workers", options.workers, below=1000)
     place = checked(options.place, options.bandits, options.role)
-    local = is_local(options.host)
     keyed = bool(Keys(place).all())
-    if not keyed and not local:
+    if not keyed and not is_local(options.host):
         raise ValueError(
             f"without keys only this machine is served, and {options.host} is open to others: make "
             f"a key first, `ensemble-sampling keys create {place} --scope decide --scope learn`"
@@ -101,9 +94,8 @@ def serve(options: Options) -> int:
     options = replace(options, socket=listening.fileno())
     if options.workers == 1:
         return work(options, listening)
-    os.environ[supervisor.OPTIONS] = json.dumps(asdict(options))
-    command = [sys.executable, "-P", supervisor.__file__]
-    os.execv(sys.executable, command)
+    os.environ[supervisor.OPTIONS] = msgspec.json.encode(options).decode()
+    os.execv(sys.executable, [sys.executable, "-P", supervisor.__file__])
 
 
 def work(options: Options, listening: socket.socket) -> int:
@@ -128,7 +120,7 @@ def work(options: Options, listening: socket.socket) -> int:
         )
         app = build(service, options.waits)
     except ValueError as error:
-        _log(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return supervisor.REFUSED
     config = uvicorn.Config(
         app,
@@ -150,7 +142,7 @@ def work(options: Options, listening: socket.socket) -> int:
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve([listening]))
     if service.broken is not None:
-        _log(f"error: {service.broken}")
+        print(f"error: {service.broken}", file=sys.stderr)
         return supervisor.REFUSED if isinstance(service.broken, ValueError | TypeError) else 1
     return 0
 
@@ -177,23 +169,11 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.end()
         # A database that neither answers nor goes away would be waited for for ever. What was
         # answered is on disk; what is waited for is printed.
         faulthandler.dump_traceback_later(LAST, exit=True, file=sys.__stderr__ or 2)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _without_query(record: logging.LogRecord) -> bool:
@@ -211,12 +191,8 @@ def _watch(alive: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    given = Options.read(os.environ.pop(supervisor.OPTIONS))
+    given = msgspec.json.decode(os.environ.pop(supervisor.OPTIONS), type=Options)
     if given.alive is not None:
         os.set_inheritable(given.alive, False)
     sys.exit(work(given, socket.socket(fileno=given.socket)))

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..decide.setup import Options
 from ..files import Damaged
@@ -174,13 +174,6 @@ class Service:
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
         self._pools.close()
         await asyncio.to_thread(self.access.stop)
-
-    async def __aenter__(self) -> "Service":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        await self.stop()
 
     async def find(self, name: str) -> Engine:
         """The engine of a bandit, opened if it is not. It stays open for a caller that enters

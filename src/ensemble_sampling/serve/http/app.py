@@ -1,12 +1,13 @@
 """The web application: from a request to its operation, and back."""
 
 import asyncio
-import importlib
 import logging
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
@@ -35,17 +36,10 @@ def build(service: Service, waits: bool = False) -> "App":
 
     waits: whether it is up only when it decides; else it says until then that it is starting.
     """
-    return App([*api.OPERATIONS, *pages.operations(), *_personalizer()], service, waits)
-
-
-def _personalizer() -> Sequence[Operation]:
-    """Personalizer's operations, unless its room was left out: nothing else imports it."""
-    try:
-        return importlib.import_module(PERSONALIZER).operations()
-    except ModuleNotFoundError as error:
-        if error.name != PERSONALIZER:
-            raise
-        return ()
+    operations = [*api.OPERATIONS, *pages.operations()]
+    if find_spec(PERSONALIZER):  # a room that may be left out: nothing else imports it
+        operations += import_module(PERSONALIZER).operations()
+    return App(operations, service, waits)
 
 
 class App:
