@@ -20,7 +20,7 @@ from ..ledger.offers import StoredOffer
 from . import types
 from .outcomes import observe
 from .replicas import Replicas
-from .types import Choose, Decision, Learn, Refused, refusing
+from .types import Choose, Decision, Learn, Refused
 
 RECENT = 100  # decisions whose offers are compiled for at the start
 
@@ -97,55 +97,43 @@ class Decider:
         self, groups: Sequence[Sequence[Choose]], hurry: bool
     ) -> list[list[Draft] | Refused | Later]:
         """Read all, then choose for all that can be at once."""
-        answers: list[Any] = []
-        requests: list[Choose] = []
-        offers: list[Offer] = []
-        main = self.replicas.main
-        for group in groups:
-            try:
-                with main.setup.tentative(main):
-                    read = self._read(group)
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                answers.append(Refused("invalid", str(error)))
-                continue
-            new = self._new(read) if hurry else []
-            answers.append(Later(new[0]) if new else len(read))
-            if not new:
-                requests += group
-                offers += read
-        drafts = iter(self._draft(requests, offers, hurry))
-        return [
-            [next(drafts) for _ in range(answer)] if isinstance(answer, int) else answer
-            for answer in answers
-        ]
+        read = [self._offers(group, hurry) for group in groups]
+        able = [(group, one) for group, one in zip(groups, read, strict=True) if type(one) is list]
+        asked = [pair for group, one in able for pair in zip(group, one, strict=True)]
+        drafts = iter(self._draft(asked, hurry))
+        return [[next(drafts) for _ in one] if isinstance(one, list) else one for one in read]
 
-    def _read(self, group: Sequence[types.Offer]) -> list[Offer]:
-        """Offers as numbers. The first ones settle how many features there are. Who asks over HTTP
-        cannot choose a hasher later, and what is said by names may be more the next time: it is
-        hashed from the first."""
+    def _offers(self, group: Sequence[types.Offer], hurry: bool) -> list[Offer] | Refused | Later:
+        """What is on offer, as numbers. The first offers settle how many features there are. Who
+        asks over HTTP cannot choose a hasher later, and what is said by names may be more the next
+        time: it is hashed from the first."""
         main = self.replicas.main
-        if main.width is None:
-            worded = (needs_hasher(one.actions, one.context) or _described(one) for one in group)
-            main.setup.bring_hasher(main, worded)
-        read, width = main.inputs.read, main.width
-        offers = [read(one.actions, one.context, one.available, width) for one in group]
-        if width is None:
-            main.settle(common_width(offers))
-        return offers
+        try:
+            with main.setup.tentative(main):
+                if main.width is None:
+                    worded = (needs_hasher(o.actions, o.context) or _described(o) for o in group)
+                    main.setup.bring_hasher(main, worded)
+                read, width = main.inputs.read, main.width
+                offers = [read(o.actions, o.context, o.available, width) for o in group]
+                if width is None:
+                    main.settle(common_width(offers))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return Refused("invalid", str(error))
+        new = self._new(offers) if hurry else []
+        return Later(new[0]) if new else offers
 
-    def _draft(
-        self, requests: Sequence[Choose], offers: Sequence[Offer], hurry: bool = False
-    ) -> list[Draft]:
+    def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool = False) -> list[Draft]:
         """Choose for each, and let shadows say what they would have done."""
         # No decision's number yet: that is known when it is recorded.
-        numbers, main = self._rng.integers(2**32, size=len(offers)).tolist(), self.replicas.main
-        state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for offer in offers]
-        if hurry and len(offers) > 1 and self._new(offers, MANY):  # one by one, until it is
-            each = zip(numbers, tables, strict=True)
+        numbers, main = self._rng.integers(2**32, size=len(asked)).tolist(), self.replicas.main
+        state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for _, offer in asked]
+        if hurry and len(asked) > 1 and self._new([offer for _, offer in asked], MANY):
+            each = zip(numbers, tables, strict=True)  # one by one, until programs are compiled
             drawn = [main.choose_many([n], [one], state)[0] for n, one in each]
         else:
             drawn = main.choose_many(numbers, tables, state)
-        return [self._chosen(*one) for one in zip(numbers, requests, offers, drawn, strict=True)]
+        every = zip(numbers, asked, drawn, strict=True)
+        return [self._chosen(number, *pair, found) for number, pair, found in every]
 
     def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
         """What the settings make of what the agent would choose."""
@@ -227,13 +215,15 @@ class Decider:
                 offer = self._offer(request)
             self.prepare(offer, 1)  # while others are decided
         with self._dry_run():
-            (draft,) = self._draft([Choose()], [self._offer(request)])
+            (draft,) = self._draft([(Choose(), self._offer(request))])
         made = draft.decision
         return types.Prediction(made.actions, made.probabilities, made.mean, made.spread)
 
-    def _offer(self, request: types.Offer) -> Offer:
-        with refusing():
-            return self._read([request])[0]
+    def _offer(self, request: types.Offer) -> Any:
+        found = self._offers([request], hurry=False)
+        if isinstance(found, Refused):
+            raise found
+        return found[0]
 
     @contextmanager
     def _dry_run(self) -> Iterator[None]:

@@ -104,6 +104,7 @@ class Service:
         self._failed: dict[str, Failed] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closed = False  # whether memory is to be given back
+        self._stopping = asyncio.Event()
         self._tending: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
 
@@ -167,10 +168,9 @@ class Service:
             self.ready = False
             await self._starting  # so that what it opens is closed
         self.ready = False
+        self._stopping.set()
         if self._tending is not None:
-            self._tending.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._tending
+            await self._tending  # which may be closing one
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
         self._pools.close()
         await asyncio.to_thread(self.access.stop)
@@ -181,7 +181,7 @@ class Service:
         found = self._engines.get(name)
         if found is not None:
             return found
-        self._check_ready()
+        self.check_ready()
         begins = name in self._wanted and name in self._failed  # it could not be begun yet
         if not begins and not await asyncio.to_thread(self.storage.exists, name):
             self._failed.pop(name, None)
@@ -189,7 +189,7 @@ class Service:
         engine, _ = await self._open(name, self._options(name), begins)
         return engine
 
-    def _check_ready(self) -> None:
+    def check_ready(self) -> None:
         if not self.ready:
             raise Refused("unavailable", "the service is starting")
 
@@ -199,7 +199,7 @@ class Service:
             self.storage.ledger(name)
             if actions is not None:
                 names_of(actions)
-        self._check_ready()
+        self.check_ready()
         try:
             await self.find(name)
             return False
@@ -299,7 +299,10 @@ class Service:
         """Close bandits without requests for a while, unless outcomes are to be assumed for them
         later. A process that only learns opens new ones instead, for which no request comes."""
         while True:
-            await asyncio.sleep(min(TENDED, IDLE / 4))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(TENDED, IDLE / 4)):
+                    await self._stopping.wait()
+                    return
             if self.role == "learn":
                 with suppress(OSError):  # the next time
                     await self._open_all()

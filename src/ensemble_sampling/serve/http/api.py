@@ -222,8 +222,7 @@ def configure(call: Call, body: types.Settings) -> types.Settings:
 @operation("GET", "/v1/bandits", "read")
 def bandits(call: Call) -> types.Bandits:
     """The bandits there are."""
-    if not call.service.ready:
-        raise Refused("unavailable", "the service is starting")
+    call.service.check_ready()
     only = None if call.key is None else call.key.bandit
     return types.Bandits([n for n in call.service.storage.names() if only in (None, n)])
 
