@@ -126,8 +126,9 @@ class _Requests:
         event: str | None = None,
     ) -> Steps[Decision]:
         """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
-        offer = _offer(actions, context, available, event=_named("event", event))
-        return _decision((yield from self._send("POST", "choose", offer)))
+        offer = {"actions": actions, "context": context, "available": available}
+        body = {**offer, "event": _named("event", event)}
+        return _decision((yield from self._send("POST", "choose", body)))
 
     @_call
     def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Steps[list[Decision]]:
@@ -174,7 +175,8 @@ class _Requests:
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Steps[Prediction]:
         """What a decision would be made of; nothing is recorded."""
-        found = yield from self._send("POST", "predict", _offer(actions, context, available))
+        offer = {"actions": actions, "context": context, "available": available}
+        found = yield from self._send("POST", "predict", offer)
         return Prediction(np.array(found["probabilities"]), _values(found))
 
     @_call
@@ -224,11 +226,6 @@ class _Requests:
             said = f"the service cannot be reached, tried {tried} times: {what}"
             raise ServiceError(said) from found
         return _read(found)
-
-
-def _offer(actions: Any, context: Any, available: Any, **more: Any) -> dict[str, Any]:
-    given = {"actions": actions, "context": context, "available": available, **more}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _named(what: str, given: str | None) -> str:
