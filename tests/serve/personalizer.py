@@ -26,12 +26,10 @@ CONTEXT = [{"time": "morning"}, {"user": {"device": "phone", "vector": [0.5, 1.0
 
 
 class Running(NamedTuple):
-    """Where it listens, its key, one that may only decide, the engine of its bandit, and what that
-    was asked and made."""
+    """Where it listens, its key, the engine of its bandit, and what that was asked and made."""
 
     url: str
     key: str
-    narrow: str
     engine: Engine
     asked: list[Choose]
     made: dict[tuple[str | None, str], Decision]
@@ -47,8 +45,7 @@ def served(tmp_path_factory) -> Iterator[Running]:
         "AGENTS |= {'other': None, 'empty': None}\n"
         "CANDIDATES = {'rival': es.EnsembleSampling(es.Linear(256), members=4)}\n"
     )
-    keys = Keys(Storage.of(place))
-    key, narrow = (keys.create(of)[0] for of in (["decide", "learn", "read", "admin"], ["decide"]))
+    key, _ = Keys(Storage.of(place)).create(["admin"])
     with services.running(place, agents=agents) as (url, service):
         engine, asked, made = service.engines["default"], [], {}
         decide = engine.decide
@@ -60,7 +57,7 @@ def served(tmp_path_factory) -> Iterator[Running]:
             return answers
 
         vars(engine)["decide"] = recording
-        yield Running(url, key, narrow, engine, asked, made)
+        yield Running(url, key, engine, asked, made)
 
 
 @pytest.fixture
@@ -106,8 +103,6 @@ def outcome(running: Running, event: str, slot: str = "") -> Any:
     return dict(zip(log["id"], log["outcome"], strict=True))[running.made[event, slot].id]
 
 
-def send(
-    running: Running, method: str, path: str, key: str | None = None, **more: Any
-) -> requests.Response:
-    headers = {"Ocp-Apim-Subscription-Key": key or running.key, **more.pop("headers", {})}
+def send(running: Running, method: str, path: str, **more: Any) -> requests.Response:
+    headers = {"Ocp-Apim-Subscription-Key": running.key, **more.pop("headers", {})}
     return requests.request(method, f"{running.url}/{path}", headers=headers, timeout=30, **more)

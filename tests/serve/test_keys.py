@@ -82,16 +82,31 @@ def test_every_operation_asks_for_a_key_its_scope_and_its_bandit(served, operati
 
 
 @pytest.mark.parametrize("of", ["", "/bandits/other", "/bandits/absent"])
-@pytest.mark.parametrize("what", ["rank", "events/x/reward", "events/x/activate"])
-def test_personalizer_s_paths_ask_for_them_too(served, of, what):
+@pytest.mark.parametrize(
+    ("what", "needs"),
+    [
+        ("POST rank", "decide"),
+        ("POST multislot/rank", "decide"),
+        ("POST events/x/reward", "learn"),
+        ("POST events/x/activate", "learn"),
+        ("POST multislot/events/x/reward", "learn"),
+        ("GET configurations/service", "read"),
+        ("PUT configurations/service", "admin"),
+        ("GET model", "read"),
+        ("PUT evaluations/x", "admin"),
+    ],
+)
+def test_personalizer_s_paths_ask_for_them_too(served, of, what, needs):
     """Those without a name are the bandit `default`'s."""
     _, http, keys = served
-    path = f"{of}/personalizer/v1.0/{what}"
-    assert http.post(path, content=b"{}").status_code == 401
-    key = {"Ocp-Apim-Subscription-Key": keys["shop"]}
-    assert http.post(path, content=b"{}", headers=key).status_code == 404
-    wrong = {"Ocp-Apim-Subscription-Key": keys["read"]}
-    assert http.post(path, content=b"{}", headers=wrong).status_code == 403
+    method, _, path = what.partition(" ")
+    path = f"{of}/personalizer/v1.0/{path}"
+    assert http.request(method, path).status_code == 401
+    for who in ("decide", "learn", "read"):
+        found = http.request(method, path, headers={"Ocp-Apim-Subscription-Key": keys[who]})
+        assert (found.status_code == 403) == (who != needs)
+    found = http.request(method, path, headers={"Ocp-Apim-Subscription-Key": keys["shop"]})
+    assert found.status_code == 404
 
 
 def test_a_list_of_bandits_has_those_that_the_key_is_for(served):

@@ -43,7 +43,7 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("open")
     (folder / "agents.py").write_text(AGENTS)
     limits = Limits(actions=60, features=50, decisions=20)
-    bandits, agents = ["rows", "names", "sums"], folder / "agents.py"
+    bandits, agents = ["rows", "names"], folder / "agents.py"
     with running(folder / "place", limits=limits, bandits=bandits, agents=agents) as (url, service):
         yield url, service
 
@@ -112,14 +112,10 @@ def test_what_is_said_by_names_may_be_more_the_next_time(http):
         post(http, "choose", "names", **offer)
 
 
-def test_an_event_asked_for_again_gets_the_same_decision(http):
+def test_decisions_and_outcomes_told_twice_count_once_one_by_one_or_many(http):
     first, again = decided(http, event="visit-1"), decided(http, event="visit-1")
     values = {"mean": None, "spread": None}  # those as of then are not kept
     assert again == {**first, **values, "again": True}
-    assert decided(http, event="visit-1", slot="right")["id"] != first["id"]
-
-
-def test_many_decisions_and_outcomes_in_one_request(http):
     several = [{**OFFER, "event": f"many-{n}"} for n in range(3)]
     found = post(http, "choose", decisions=several)["decisions"]
     assert [one["event"] for one in found] == ["many-0", "many-1", "many-2"]
@@ -129,43 +125,21 @@ def test_many_decisions_and_outcomes_in_one_request(http):
     assert post(http, "outcome", outcomes=told) == {"new": [False, True]}
     assert post(http, "choose", decisions=[]) == {"decisions": []}
     assert post(http, "outcome", outcomes=[]) == {"new": []}
-
-
-def test_outcomes_count_once_and_are_corrected_added_to_and_expired(http):
-    made, other = decided(http)["id"], decided(http)["id"]
-    before = get(http, "summary")["outcomes"]
+    made, before = first["id"], get(http, "summary")["outcomes"]
     assert [post(http, "outcome", id=made, outcome=1.0)["new"] for _ in "ab"] == [True, False]
     assert get(http, "summary")["outcomes"] == before + 1
     found = http.post(f"{BASE}/outcome", json={"id": made, "outcome": 0.5})
     assert re.search(r"1\.0.* 0\.5", error(found, 409, "conflict"))
     assert [post(http, "correct", id=made, outcome=0.25)["changed"] for _ in "ab"] == [True, False]
     for ref, new in (("order-1", True), ("order-1", False), ("order-2", True)):
-        assert post(http, "add", id=other, amount=2.0, ref=ref) == {"new": new}
+        body = {"id": decided(http, event="sum")["id"], "amount": 2.0, "ref": ref}
+        assert post(http, "add", **body) == {"new": new}
     log = columns(http)
     assert log["outcome"][log["id"].index(made)] == 0.25
-    assert log["outcome"][log["id"].index(other)] == 4.0
+    assert log["outcome"][log["id"].index(body["id"])] == 4.0
     waiting = sum(outcome is None for outcome in log["outcome"])
     assert post(http, "expire", older_than=0.0, outcome=0.0) == {"expired": waiting}
     assert waiting > 0
-
-
-def test_amounts_add_up_once_by_what_they_refer_to_all_of_a_request_or_none(http):
-    assert http.put("/v1/bandits/sums/settings", json={"aggregation": "sum"}).status_code == 200
-    for event in "ab":
-        post(http, "choose", "sums", **OFFER, event=event)
-
-    def told(*outcomes, status=200):
-        known = [dict(zip(("id", "outcome", "ref"), one, strict=False)) for one in outcomes]
-        return post(http, "outcome", "sums", status, outcomes=known).get("new")
-
-    assert told(("a", 1.0, "r1"), ("a", 2.0, "r2"), ("a", 1.0, "r1")) == [True, True, False]
-    told(("a", 4.0, "r3"), ("nobody", 1.0, "r4"), status=404)
-    told(("a", 4.0, "r3"), ("a", 5.0, "r2"), status=409)  # r2 was 2
-    told(("a", 4.0, "r3"), ("a", 9e14, "r5"), ("a", 9e14, "r6"), status=400)
-    assert told(("a", 4.0, "r3"), ("b", 1.0)) == [True, True]
-    assert told(("b", 1.0), ("a", 4.0, "r3")) == [True, False]
-    log = get(http, "log", "sums")["columns"]
-    assert (log["outcome"], log["first"]) == ([7.0, 2.0], [1.0, 1.0])
 
 
 def columns(http, first=0, count=3):

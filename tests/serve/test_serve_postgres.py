@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from urllib.parse import quote, unquote
 
@@ -28,15 +27,7 @@ OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
 @pytest.fixture
 def url():
-    """A database of its own, since a service takes all there is in one, keys too."""
-    import psycopg
-    from psycopg import sql
-
-    server = servers.postgres()
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        name = f"served_{time.time_ns()}"
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server.get_uri().replace("/postgres?", f"/{name}?")
+    return servers.new_database()
 
 
 def test_bandits_and_keys_are_in_the_database(url):
@@ -65,25 +56,6 @@ def test_bandits_and_keys_are_in_the_database(url):
 def allowed(url):
     """Headers with a key for everything."""
     return {"Authorization": f"Bearer {Keys(Storage.of(url)).create(['admin'])[0]}"}
-
-
-def test_of_several_who_begin_a_bandit_at_once_one_does(url):
-    headers = allowed(url)
-    with running(url) as (first, _), running(url) as (second, _), ThreadPoolExecutor(6) as pool:
-        ready = threading.Barrier(6)
-
-        def begin(n):
-            ready.wait()
-            body = {"actions": [f"a{n}", f"b{n}"]}
-            path = f"{(first, second)[n % 2]}/v1/bandits/contested"
-            return httpx.put(path, json=body, headers=headers, timeout=60).status_code
-
-        found = list(pool.map(begin, range(6)))
-        assert sorted(found) == [201] + [409] * 5
-        for http in (first, second):
-            path = f"{http}/v1/bandits/contested/choose"
-            made = httpx.post(path, json={}, headers=headers, timeout=60).json()
-            assert made["actions"] == [f"a{found.index(201)}", f"b{found.index(201)}"]
 
 
 def test_a_database_that_is_away_is_said_without_its_password():
