@@ -49,14 +49,14 @@ class ServiceError(Exception):
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Steps = Generator[Any, Any, T]  # yields requests, which are answered, and seconds to wait
+Reply = Generator[Any, Any, T]  # yields requests, which are answered, and seconds to wait
 
 
 class _call(Generic[P, T]):
-    """Makes a method of a generator of `Steps`, which returns what the method does: at once for a
+    """Makes a method of a generator, which returns what the method does: at once for a
     `Client`, to be awaited for an `AsyncClient`."""
 
-    def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]]):
+    def __init__(self, steps: Callable[Concatenate[Any, P], Reply[T]]):
         self._steps = steps
 
     @overload
@@ -124,14 +124,14 @@ class _Requests:
         context: Any = None,
         available: Any = None,
         event: str | None = None,
-    ) -> Steps[Decision]:
+    ) -> Reply[Decision]:
         """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
         offer = {"actions": actions, "context": context, "available": available}
         body = {**offer, "event": _named("event", event)}
         return _decision((yield from self._send("POST", "choose", body)))
 
     @_call
-    def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Steps[list[Decision]]:
+    def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Reply[list[Decision]]:
         """Several decisions, all of them or none: each {"actions", "context", "available",
         "event"}, as far as it has them."""
         several = []
@@ -143,29 +143,29 @@ class _Requests:
         return [_decision(one) for one in made["decisions"]]
 
     @_call
-    def learn(self, id: str, outcome: Any) -> Steps[bool]:
+    def learn(self, id: str, outcome: Any) -> Reply[bool]:
         """What came of a decision, or of an event; False if it was known."""
         return (yield from self._send("POST", "outcome", _observed(id, outcome)))["new"]
 
     @_call
-    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> Steps[list[bool]]:
+    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> Reply[list[bool]]:
         """The same for pairs (id, outcome), all of them or none."""
         several = [_observed(*checks.pair(each)) for each in pairs]
         return (yield from self._send("POST", "outcome", {"outcomes": several}))["new"]
 
     @_call
-    def correct(self, id: str, outcome: Any) -> Steps[bool]:
+    def correct(self, id: str, outcome: Any) -> Reply[bool]:
         """The outcome turned out to be another; False if it is what is known."""
         return (yield from self._send("POST", "correct", {"id": id, "outcome": outcome}))["changed"]
 
     @_call
-    def add(self, id: str, amount: Any, ref: str | None = None) -> Steps[bool]:
+    def add(self, id: str, amount: Any, ref: str | None = None) -> Reply[bool]:
         """Add to an outcome; the same `ref` counts once, and without one this call does."""
         body = {"id": id, "amount": amount, "ref": _named("ref", ref)}
         return (yield from self._send("POST", "add", body))["new"]
 
     @_call
-    def expire(self, older_than: float, outcome: Any) -> Steps[int]:
+    def expire(self, older_than: float, outcome: Any) -> Reply[int]:
         """Assume an outcome for decisions older than so many seconds; how many there were."""
         body = {"older_than": older_than, "outcome": outcome}
         return (yield from self._send("POST", "expire", body))["expired"]
@@ -173,21 +173,21 @@ class _Requests:
     @_call
     def predict(
         self, actions: Any = None, *, context: Any = None, available: Any = None
-    ) -> Steps[Prediction]:
+    ) -> Reply[Prediction]:
         """What a decision would be made of; nothing is recorded."""
         offer = {"actions": actions, "context": context, "available": available}
         found = yield from self._send("POST", "predict", offer)
         return Prediction(np.array(found["probabilities"]), _values(found))
 
     @_call
-    def summary(self) -> Steps[Summary]:
+    def summary(self) -> Reply[Summary]:
         """How the bandit is doing, for people too."""
         found = _known(Summary, (yield from self._send("GET", "summary")))
         shadows = tuple(Compared(**_known(Compared, each)) for each in found.get("shadows", ()))
         return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
 
     @_call
-    def log(self, first: int = 0, count: int | None = None) -> Steps[dict[str, list[Any]]]:
+    def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:
         """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
         columns: dict[str, list[Any]] = {}
         at = first
@@ -199,7 +199,7 @@ class _Requests:
             at = page["next"]
         return columns
 
-    def _send(self, method: str, what: str, body: Any = None) -> Steps[Any]:
+    def _send(self, method: str, what: str, body: Any = None) -> Reply[Any]:
         """Send a request, again where that may help; the value of the answer."""
         try:
             content = json.dumps(body, default=_plain, allow_nan=False).encode() if body else None
@@ -287,7 +287,7 @@ class Client(_Requests):
     retries: how often to try again.
     """
 
-    def _run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Reply[T]) -> T:
         found = None
         while True:
             try:
@@ -314,7 +314,7 @@ class AsyncClient(_Requests):
 
     _sender = "AsyncClient"
 
-    async def _run(self, steps: Steps[T]) -> T:
+    async def _run(self, steps: Reply[T]) -> T:
         found = None
         while True:
             try:
