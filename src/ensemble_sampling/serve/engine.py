@@ -231,7 +231,7 @@ class Engine:
         try:
             self.updater.step()
             if self._doubtful:
-                self.replicas.probe()  # which has a connection of its own
+                self.replicas.load()  # by a connection of its own
                 self._doubtful = False
             self.trouble, self.away = None, False
         except Exception as error:

@@ -121,11 +121,6 @@ class Replicas:
             finally:
                 self.load()
 
-    def probe(self) -> None:
-        """That its ledger answers; an error where it does not."""
-        with self.door, self.ledger.turn(write=False):
-            pass
-
     @property
     def floor(self) -> float:
         """The share of decisions left to chance, by the agent's configuration and the settings."""

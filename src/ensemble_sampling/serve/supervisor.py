@@ -61,10 +61,6 @@ class Worker:
         """Whether it was started only once."""
         return self._starts == 1
 
-    def terminate(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-
 
 def supervise(options: dict) -> int:
     """Until told to end; the exit status."""
@@ -93,18 +89,17 @@ def supervise(options: dict) -> int:
 
 def _end(workers: list[Worker]) -> None:
     """Workers answer requests in flight; one that takes too long is killed."""
-    for worker in workers:
-        worker.terminate()
+    running = [(worker.number, worker.process) for worker in workers if worker.process is not None]
+    for _, process in running:
+        process.terminate()
     until = time.monotonic() + PATIENCE
-    for worker in workers:
-        if worker.process is None:
-            continue
+    for number, process in running:
         try:
-            worker.process.wait(max(0.1, until - time.monotonic()))
+            process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _log(f"worker {worker.number} did not end; killing it")
-            worker.process.kill()
-            worker.process.wait()
+            _log(f"worker {number} did not end; killing it")
+            process.kill()
+            process.wait()
 
 
 def _log(text: str) -> None:

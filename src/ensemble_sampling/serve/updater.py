@@ -167,23 +167,18 @@ class Updater:
         for replica in (self._replicas.main, *self._replicas.shadows.replicas().values()):
             seen = (self._ledger.stored_version(replica.file), replica)
             if seen[0] is not None and seen != self._seen.get(replica.file):
-                read.append((seen, self._ledger.stored(replica.file)))
+                read.append((seen, replica, self._ledger.stored(replica.file)))
         with self._ledger.turn(write=False):  # after they were read: it knows all they know
             self._replicas.settings = settings(self._ledger)
-            for seen, content in read:
-                self._take_over(seen, content)
+            for seen, replica, content in read:
+                if replica.width is None or content is None:
+                    continue
+                found = unpack(content, replica.like(), self._ledger, replica.setup.description)
+                self._seen[replica.file] = seen
+                version = None if found is None else replica.restored(found)
+                if version is not None and version.follows(replica.version):
+                    replica.version = version
         self._measure()
-
-    def _take_over(self, seen: tuple[Any, Replica], content: bytes | None) -> None:
-        """Let a replica know what was published, unless it knows more."""
-        _, replica = seen
-        if replica.width is None or content is None:
-            return
-        found = unpack(content, replica.like(), self._ledger, replica.setup.description)
-        self._seen[replica.file] = seen
-        version = None if found is None else replica.restored(found)
-        if version is not None and version.follows(replica.version):
-            replica.version = version
 
     def _measure(self) -> None:
         """How far what decides here is behind the ledger."""
