@@ -291,7 +291,7 @@ def test_offers_that_are_refused_leave_the_others_alone(opened):
     assert (answers[0], len(answers[1]), one.ledger.decisions) == ("invalid", 1, 2)
 
 
-def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):
+def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened, monkeypatch):
     one, rows = opened(), Choose(ROWS[0])
     one.ask(rows)
     many = Choose(np.random.default_rng(1).normal(size=(9, 2)).tolist())
@@ -308,8 +308,17 @@ def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened):
     assert two.decider.warmed
     assert [type(answer) for answer in two.work([[rows]], hurry=True)[0]] == [list]
     one.decider.warm()
+    choose_many, compiled = Replica.choose_many, []
+
+    def watched(replica, *about):
+        found = choose_many(replica, *about)
+        compiled.append(len(found))
+        return found
+
+    monkeypatch.setattr(Replica, "choose_many", watched)
     for size in (1, 2, 4, 8, 16):
         assert one.decider.prepare(answers[1].offer, size) == (size < 16)
+    assert compiled == [1, 2, 4, 8, 16]
     answers, _ = one.work([[rows] * 5, [many]], hurry=True)
     assert [len(answer) for answer in answers] == [5, 1]
 

@@ -122,7 +122,7 @@ class Decider:
         new = self._new(offers) if hurry else []
         return Later(new[0]) if new else offers
 
-    def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool = False) -> list[Draft]:
+    def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool) -> list[Draft]:
         """Choose for each, and let shadows say what they would have done."""
         # No decision's number yet: that is known when it is recorded.
         numbers, main = self._rng.integers(2**32, size=len(asked)).tolist(), self.replicas.main
@@ -215,7 +215,7 @@ class Decider:
                 offer = self._offer(request)
             self.prepare(offer, 1)  # while others are decided
         with self._dry_run():
-            (draft,) = self._draft([(Choose(), self._offer(request))])
+            (draft,) = self._draft([(Choose(), self._offer(request))], hurry=False)
         made = draft.decision
         return types.Prediction(made.actions, made.probabilities, made.mean, made.spread)
 
