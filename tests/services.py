@@ -1,7 +1,11 @@
-"""A service on a free port, in a thread of the test's own process."""
+"""A service on a free port: in a thread of the test's own process, or in processes of its own."""
 
 import asyncio
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -41,6 +45,29 @@ def running(place, http=Connection, **options):
         server.should_exit = True
         thread.join(60)
         assert not thread.is_alive(), "the service does not end"
+
+
+@contextmanager
+def started(*arguments):
+    """(process, url, lines it printed) of a service on a free port."""
+    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", *map(str, arguments)]
+    process = subprocess.Popen(
+        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", lines[0])
+        assert found, (lines, process.stderr and process.stderr.read())
+        yield process, found[1], lines
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()
 
 
 def ready(url, alive=lambda: True):

@@ -3,18 +3,16 @@
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from itertools import pairwise
 
 import httpx
 import pytest
-from services import ready, until
+from services import ready, started, until
 
 import ensemble_sampling as es
 from ensemble_sampling.serve import run, supervisor
@@ -22,29 +20,6 @@ from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.storage import Storage
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
-
-
-@contextmanager
-def started(*arguments):
-    """(process, url, lines it printed) of a service on a free port."""
-    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", *map(str, arguments)]
-    process = subprocess.Popen(
-        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", lines[0])
-        assert found, (lines, process.stderr and process.stderr.read())
-        yield process, found[1], lines
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        process.communicate()
 
 
 def ended(process, number):

@@ -1,6 +1,7 @@
 """A bandit that several processes serve: exact records, one order for all, settings, shadows."""
 
-# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalOperand=false, reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false
 
 import time
 
