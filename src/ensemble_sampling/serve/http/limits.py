@@ -18,25 +18,18 @@ HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come w
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused.
+    """What is accepted."""
 
-    body: bytes of a request's body.
-    actions: on offer in one decision.
-    features: in the description of one action, or of a context.
-    decisions: or outcomes, in one request.
-    rate: requests per second of one key, in bursts of as many; 0 is no limit. It is shared out
-        among the processes of a service.
-    patience: seconds for the headers of a request, and for its body.
-    open: bandits that a process keeps open, beside those with requests at work; of more, the one
-        longest without a request is closed.
-    """
-
-    body: int = 1_000_000
-    actions: int = 1_000
-    features: int = 1_000
-    decisions: int = 1_000
+    body: int = 1_000_000  # bytes of a request's body
+    actions: int = 1_000  # on offer in one decision
+    features: int = 1_000  # in the description of one action, or of a context
+    decisions: int = 1_000  # or outcomes, in one request
+    # Requests per second of one key, in bursts of as many; 0 is no limit. It is shared out among
+    # the processes of a service.
     rate: float = 5_000.0
-    patience: float = 10.0
+    patience: float = 10.0  # seconds for the headers of a request, and for its body
+    # Bandits that a process keeps open, beside those with requests at work; of more, the one
+    # longest without a request is closed.
     open: int = 50
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily as Count
+from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.multiprocess import MultiProcessCollector
 
 MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
@@ -19,37 +20,29 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.
 
 prometheus_client.disable_created_metrics()
 REGISTRY = CollectorRegistry()
+LABELS = ["method", "route"]
 REQUESTS = Counter(
-    "ensemble_requests",
-    "Requests answered.",
-    ["method", "route", "status"],
-    registry=REGISTRY,
+    "ensemble_requests", "Requests answered.", [*LABELS, "status"], registry=REGISTRY
 )
 SECONDS = Histogram(
     "ensemble_request_seconds",
     "Time to answer a request.",
-    ["method", "route"],
+    LABELS,
     buckets=BOUNDS,
     registry=REGISTRY,
 )
-STATES = (  # of a bandit, by its status
-    (CounterMetricFamily, "decisions", "Decisions recorded.", lambda s: s["decisions"]),
-    (CounterMetricFamily, "outcomes", "Outcomes recorded.", lambda s: s["outcomes"]),
-    (
-        GaugeMetricFamily,
-        "pending",
-        "Decisions without an outcome.",
-        lambda s: s["decisions"] - s["outcomes"],
-    ),
-    (
-        GaugeMetricFamily,
-        "behind_seconds",
+STATES = {  # of a bandit, by its status
+    "decisions": (Count, "Decisions recorded.", lambda s: s["decisions"]),
+    "outcomes": (Count, "Outcomes recorded.", lambda s: s["outcomes"]),
+    "pending": (Gauge, "Decisions without an outcome.", lambda s: s["decisions"] - s["outcomes"]),
+    "behind_seconds": (
+        Gauge,
         "Age of the oldest outcome this process does not know.",
         lambda s: s["behind"],
     ),
-    (GaugeMetricFamily, "learner", "1 if somebody learns.", lambda s: s["learner"] is not None),
-    (GaugeMetricFamily, "learning", "1 if this process learns.", lambda s: s["learning"]),
-)
+    "learner": (Gauge, "1 if somebody learns.", lambda s: s["learner"] is not None),
+    "learning": (Gauge, "1 if this process learns.", lambda s: s["learning"]),
+}
 
 
 def page(bandits: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -61,7 +54,7 @@ def page(bandits: Mapping[str, Mapping[str, Any]]) -> bytes:
 
 
 def _states(bandits: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
-    for kind, name, about, value in STATES:
+    for name, (kind, about, value) in STATES.items():
         family = kind(f"ensemble_{name}", about, labels=["bandit"])
         for bandit, status in bandits.items():
             family.add_metric([bandit], float(value(status)))

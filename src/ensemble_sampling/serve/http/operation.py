@@ -29,24 +29,17 @@ class Reply(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """A request as an operation sees it.
-
-    name, engine: of the bandit that the path names. An operation that creates one has no engine.
-    key: None where the service has no keys.
-    params, query: what the path and the query string hold.
-    content: the body, where the operation declares no type for it.
-    status: of the reply; an operation may set another.
-    """
+    """A request as an operation sees it."""
 
     scope: Scope
     service: Service
-    key: Key | None
-    name: str
-    engine: Engine
-    params: Mapping[str, str]
+    key: Key | None  # None where the service has no keys
+    name: str  # of the bandit that the path names
+    engine: Engine  # of that one; not there for an operation that creates one
+    params: Mapping[str, str]  # in the path
     query: Mapping[str, int]
-    content: bytes
-    status: int
+    content: bytes  # the body
+    status: int  # of the reply; an operation may set another
 
 
 class Range(NamedTuple):
@@ -64,41 +57,27 @@ class Operation:
 
     run: takes a `Call` and, where it has a type, the value of the body; returns the value of the
         reply, or a `Reply`. A coroutine function runs in the event loop, any other in a thread.
-    needs: the scope of a key; None: anybody may call.
-    answers: types of the reply, one of which it has.
-    body: the type that is decoded.
-    bodies: the types that are documented, where `body` joins several.
-    optional: whether the body may be left out.
-    query: its parameters; None: they are not checked.
-    status, others: of success.
-    refusals: statuses beyond those that every operation of its kind may give.
-    bandit: the one served where the path names none.
-    creates: whether the bandit need not exist.
-    decides: whether it makes decisions, which a process that only learns does not.
-    large: whether the body may be as large as a model.
-    failed: the reply to a request that raised an error, where it is not the usual one.
-    example, answered: a body and a reply, for the documentation.
     """
 
     method: str
     path: str
     run: Callable[..., Any]
-    needs: str | None
-    answers: tuple[Any, ...] = ()
-    body: Any = None
-    bodies: tuple[Any, ...] = ()
-    optional: bool = False
-    query: dict[str, Range] | None = field(default_factory=dict)
-    status: int = 200
-    others: tuple[int, ...] = ()
-    refusals: tuple[int, ...] = ()
-    bandit: str = ""
-    creates: bool = False
-    decides: bool = False
-    large: bool = False
-    failed: Callable[[Call, Exception], Reply] | None = None
-    example: Any = None
-    answered: Any = None
+    needs: str | None  # the scope of a key; None: anybody may call
+    answers: tuple[Any, ...] = ()  # types of the reply, one of which it has
+    body: Any = None  # the type that is decoded
+    bodies: tuple[Any, ...] = ()  # those that are documented, where `body` joins several
+    optional: bool = False  # whether the body may be left out
+    query: dict[str, Range] | None = field(default_factory=dict)  # None: it is not checked
+    status: int = 200  # of success
+    others: tuple[int, ...] = ()  # of success too
+    refusals: tuple[int, ...] = ()  # beyond those that every operation of its kind may give
+    bandit: str = ""  # the one served where the path names none
+    creates: bool = False  # whether the bandit need not exist
+    decides: bool = False  # which a process that only learns does not
+    large: bool = False  # whether the body may be as large as a model
+    failed: Callable[[Call, Exception], Reply] | None = None  # the reply to an error, if unusual
+    example: Any = None  # of a body, for the documentation
+    answered: Any = None  # of a reply
 
     @cached_property
     def decoder(self) -> Any:
