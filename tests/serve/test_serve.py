@@ -13,13 +13,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import httpx
 import pytest
 from services import raw, running, until
 
 import ensemble_sampling as es
-from ensemble_sampling.serve.http import access, app
+from ensemble_sampling.serve.http import access, app, pages
 from ensemble_sampling.serve.http.limits import Connection, Limits
 from ensemble_sampling.serve.http.metrics import BOUNDS
 from ensemble_sampling.serve.http.operation import Operation, Reply
@@ -592,3 +593,35 @@ def test_a_wrong_file_of_agents_is_said(tmp_path, text, says):
     (tmp_path / "agents.py").write_text(text)
     with pytest.raises(ValueError, match=re.escape(says)):
         Service(tmp_path / "place", agents=tmp_path / "agents.py")
+
+
+def test_the_dashboard_and_its_files_are_served_under_a_strict_policy(http):
+    for path, kind in {
+        "/dashboard": "text/html", "/dashboard/app.js": "text/javascript",
+        "/dashboard/draw.js": "text/javascript", "/dashboard/style.css": "text/css",
+    }.items():  # fmt: skip
+        answer = http.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for path in ("/dashboard/dashboard.html", "/dashboard/..%2Fpages.py"):
+        assert http.get(path).status_code == 404
+    assert http.get("/").headers["location"] == "/dashboard"
+
+
+def test_the_dashboard_asks_nobody_else_and_makes_no_html_of_what_it_is_told():
+    folder = Path(pages.__file__).with_name("page")
+    sources = {name: (folder / name).read_text() for name in pages.KINDS}
+    for name, text in sources.items():
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
+        assert "localStorage.setItem(KEY" not in text
+    html = sources[pages.PAGE]
+    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=", html)
+    assert {*re.findall(r'(?:src|href)="([^"#]*)"', html)} == {
+        "data:,", "dashboard/style.css", "dashboard/app.js",
+    }  # fmt: skip

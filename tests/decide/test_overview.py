@@ -1,13 +1,9 @@
-"""What the dashboard shows is what the ledger holds, by plain loops; its page holds no data."""
+"""What an overview tells is what the ledger holds, by plain loops."""
 
-import asyncio
 import json
 import math
-import re
 from collections import Counter
-from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from servers import new_place
@@ -19,9 +15,6 @@ from ensemble_sampling.intervals import Span
 from ensemble_sampling.ledger import ledger as ledger_module
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
 from ensemble_sampling.ledger.offers import StoredOffer
-from ensemble_sampling.serve.http import pages
-from ensemble_sampling.serve.http.app import App
-from ensemble_sampling.serve.service import Service
 
 NAMES = [f"a{n}" for n in range(12)]
 
@@ -232,47 +225,3 @@ def test_a_count_that_is_none_is_refused(count):
         recent(Ledger(None), count)
     with pytest.raises(ValueError, match="buckets must be a number from 1 to 1000, got"):
         history(Ledger(None), count)
-
-
-@pytest.fixture
-def page(tmp_path):
-    """What is answered under a path."""
-    app = App(pages.operations(), Service(tmp_path))
-    transport = httpx.ASGITransport(app)
-
-    async def get(path: str) -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get(path)
-
-    return lambda path: asyncio.run(get(path))
-
-
-def test_the_page_and_its_files_are_served_under_a_strict_policy(page):
-    for path, kind in {
-        "/dashboard": "text/html", "/dashboard/app.js": "text/javascript",
-        "/dashboard/draw.js": "text/javascript", "/dashboard/style.css": "text/css",
-    }.items():  # fmt: skip
-        answer = page(path)
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
-        policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
-    assert page("/dashboard/dashboard.html").status_code == 404
-    assert page("/dashboard/../dashboard.py").status_code == 404
-
-
-def test_the_page_asks_nobody_else_and_makes_no_html_of_what_it_is_told():
-    folder = Path(pages.__file__).with_name("page")
-    sources = {name: (folder / name).read_text() for name in pages.KINDS}
-    for name, text in sources.items():
-        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text))
-        assert addresses <= {"http://www.w3.org/2000/svg"}, name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
-        assert "localStorage.setItem(KEY" not in text
-    html = sources[pages.PAGE]
-    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=", html)
-    assert {*re.findall(r'(?:src|href)="([^"#]*)"', html)} == {
-        "data:,", "dashboard/style.css", "dashboard/app.js",
-    }  # fmt: skip
