@@ -12,7 +12,7 @@ import ensemble_sampling as es
 from ensemble_sampling.decide.setup import Options
 from ensemble_sampling.serve import engine as module
 from ensemble_sampling.serve.engine import Engine, Pools
-from ensemble_sampling.serve.types import Choose, Refused
+from ensemble_sampling.serve.types import Choose, Learn, Refused
 
 pytestmark = pytest.mark.anyio
 AGENT = es.EnsembleSampling(es.Linear(dim=2), members=4)
@@ -100,6 +100,17 @@ async def test_where_the_ledger_is_is_for_the_log_alone(opened, monkeypatch, cap
         assert refused.kind == "unavailable"
         assert "secret" not in str(refused)
     assert len([record for record in caplog.records if "/srv/secret" in record.getMessage()]) == 1
+
+
+async def test_an_outcome_is_learned_soon_however_seldom_it_is_looked_for(opened, monkeypatch):
+    monkeypatch.setattr(module, "EVERY", 60.0)
+    monkeypatch.setattr(module, "SELDOM", 60.0)
+    await asyncio.sleep(0.3)  # until it has looked for the last time
+    made = await opened.engine.decide([Choose(np.eye(2).tolist())])
+    assert await opened.engine.learn([Learn(made[0].id, 1.0)]) == [True]
+    async with asyncio.timeout(30):
+        while opened.engine.status()["learned"] == 0:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_database_that_neither_answers_nor_goes_is_not_waited_for(slow, monkeypatch):
