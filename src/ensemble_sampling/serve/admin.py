@@ -1,5 +1,5 @@
-"""What an administrator changes of a bandit that several processes serve: settings, shadows, who
-is in charge; and what was learned elsewhere."""
+"""What an administrator does to a bandit that several processes serve: change its settings, its
+shadows and the agent in charge, and import what another bandit has learned."""
 
 from base64 import b64encode
 from hashlib import sha256
@@ -16,18 +16,18 @@ from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, SETTINGS, Replicas
 from .types import Refused, Settings, refusing
 
-IMPORTED = "imported"  # where a ledger keeps the digests of files that were imported
-KEPT = "kept"  # where a ledger keeps what others want to be kept
+IMPORTED = "imported"  # the setting with the digests of files that were imported
+KEPT = "kept"  # the setting with what `keep` stores
 
 
 def configure(replicas: Replicas, settings: Settings) -> None:
-    """From now on, in all processes."""
+    """Change the settings, in all processes."""
     with replicas.change():
         ledger, main = replicas.ledger, replicas.main
         with refusing():
             checks.outcome(settings.default)
             if settings.wait is not None and main.width is not None:
-                main.outcome(settings.default, ledger)  # which it will have to learn
+                main.outcome(settings.default, ledger)  # refuses what the agent cannot learn
         apprentice = shadows.recorded(ledger).get(APPRENTICE)
         if settings.mode == "apprentice" and apprentice is None:
             ledger.add_shadow(APPRENTICE, main.setup.description)
@@ -37,7 +37,7 @@ def configure(replicas: Replicas, settings: Settings) -> None:
 
 
 def keep(replicas: Replicas, name: str, content: bytes | None) -> None:
-    """Remember something small with the ledger; None forgets it."""
+    """Store something small with the ledger; None removes it."""
     with replicas.turn():
         kept = replicas.ledger.setting(KEPT) or {}
         kept.pop(name, None)
@@ -47,8 +47,8 @@ def keep(replicas: Replicas, name: str, content: bytes | None) -> None:
 
 
 def import_state(replicas: Replicas, content: bytes) -> int:
-    """Learn what another bandit of the same configuration has learned from; how much. The same
-    file again is no news: nothing of it is learned twice."""
+    """Learn from the exported history of a bandit of the same configuration; how many outcomes. The
+    same file a second time adds nothing."""
     try:
         about, features = read_history(content)
     except Damaged as error:
@@ -67,7 +67,7 @@ def import_state(replicas: Replicas, content: bytes) -> int:
 
 
 def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
-    """Within a turn: what the first decision settles was settled elsewhere."""
+    """Within a turn: settle what the first decision would have, as the other bandit did."""
     said, theirs = replicas.ledger.description, about["agent"]
     known = {name: theirs[name] for name in ("hasher", "columns") if name in theirs}
     if replicas.main.setup.recipe is not None and {**said, **known} != said:
@@ -79,7 +79,7 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
 
 
 def shadow(replicas: Replicas, name: str) -> None:
-    """Let one of the candidates watch from now on; it learns all that is recorded."""
+    """Make a candidate a shadow, which learns everything that is recorded."""
     candidates = replicas.candidates
     if name not in candidates:
         raise Refused("unknown", f"there is no candidate {name!r}; there are {[*candidates]}")
@@ -93,7 +93,7 @@ def shadow(replicas: Replicas, name: str) -> None:
 
 
 def dismiss(replicas: Replicas, name: str) -> None:
-    """Let a shadow go; what it said stays in the ledger."""
+    """Remove a shadow; its opinions stay in the ledger."""
     with replicas.change(), refusing():
         shadows.dismiss(replicas.ledger, name)
 

@@ -1,4 +1,4 @@
-"""Decides for a bandit that several processes serve, and records what came of decisions."""
+"""Makes and records decisions of a bandit that several processes serve."""
 
 import time
 from collections import Counter
@@ -22,7 +22,7 @@ from .outcomes import observe
 from .replicas import Replicas
 from .types import Choose, Decision, Learn, Refused
 
-RECENT = 100  # decisions whose offers are compiled for at the start
+RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
 class Draft(NamedTuple):
@@ -48,21 +48,21 @@ class Changed(Exception):
 
 
 class DryRun(Exception):
-    """What was settled is not to be recorded."""
+    """Nothing of what a block has settled holds."""
 
 
 class Decider:
-    """Decides for a bandit whose ledger others write to as well.
+    """Decides for a bandit whose ledger other processes write to as well.
 
-    A state that is a little old costs little; what is recorded is exact all the same: the
-    probabilities a decision was really drawn from, and every outcome once, in one order for all.
+    The state it decides by may be a little old. What it records is exact all the same: the
+    probabilities from which the decision was drawn, and every outcome once, in one order.
 
     warmed: whether it has compiled for offers like those of former decisions.
     """
 
     def __init__(self, replicas: Replicas):
         self.replicas, self._ledger, self.warmed = replicas, replicas.ledger, False
-        self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
+        self._rng = np.random.default_rng()  # without a seed: no two processes may draw alike
         self._sizes: dict[Any, int] = {}  # for how many offers of a shape there are programs
 
     def work(
@@ -71,9 +71,9 @@ class Decider:
         outcomes: Sequence[Sequence[Learn]],
         hurry: bool = False,
     ) -> tuple[list[Answer], list[list[bool] | Refused]]:
-        """Groups of decisions and groups of outcomes in one transaction. Each group is done or
-        refused as a whole, whatever becomes of the others; in a `hurry`, those for which there is
-        something to compile are left for `Later`."""
+        """Record groups of decisions and of outcomes in one transaction. Each group is recorded or
+        refused as a whole, independently of the others. In a `hurry`, the answer to a group that
+        needs a program to be compiled is `Later`."""
         replicas = self.replicas
         with replicas.door:
             self._ledger.check()
@@ -82,7 +82,7 @@ class Decider:
                     replicas.load()
                 main, first = replicas.main, replicas.main.width is None
                 with suppress(Changed), main.setup.tentative(main):
-                    # Whoever decides first compiles before the transaction, in which others wait.
+                    # Programs are compiled before the transaction, for which other processes wait.
                     drafts = self._drafts(decisions, hurry and not first)
                     with self._ledger.turn():
                         if self._ledger.configured != replicas.loaded or (
@@ -104,9 +104,9 @@ class Decider:
         return [[next(drafts) for _ in one] if isinstance(one, list) else one for one in read]
 
     def _offers(self, group: Sequence[types.Offer], hurry: bool) -> list[Offer] | Refused | Later:
-        """What is on offer, as numbers. The first offers settle how many features there are. Who
-        asks over HTTP cannot choose a hasher later, and what is said by names may be more the next
-        time: it is hashed from the first."""
+        """Offers as numbers. The first ones settle how many features there are. Over HTTP nobody
+        can choose a hasher later, and a description by names may have more of them the next time:
+        such descriptions are hashed from the first."""
         main = self.replicas.main
         try:
             with main.setup.tentative(main):
@@ -123,8 +123,8 @@ class Decider:
         return Later(new[0]) if new else offers
 
     def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool) -> list[Draft]:
-        """Choose for each, and let shadows say what they would have done."""
-        # No decision's number yet: that is known when it is recorded.
+        """Choose for each, and ask the shadows for their opinions."""
+        # Random numbers in place of the decisions' own, which are known when they are recorded.
         numbers, main = self._rng.integers(2**32, size=len(asked)).tolist(), self.replicas.main
         state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for _, offer in asked]
         if hurry and len(asked) > 1 and self._new([offer for _, offer in asked], MANY):
@@ -136,7 +136,7 @@ class Decider:
         return [self._chosen(number, *pair, found) for number, pair, found in every]
 
     def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
-        """What the settings make of what the agent would choose."""
+        """The decision, from what the agent has drawn and by the settings."""
         table, names, mask, context = offer
         index, shares, values = drawn
         settings, ledger = self.replicas.settings, self._ledger
@@ -163,7 +163,8 @@ class Decider:
         return int(np.argmax(total > total.max() * self._rng.random()))
 
     def _record(self, groups: Sequence[list[Draft] | Refused | Later]) -> list[Answer]:
-        """Within a turn: give every decision its number; those asked before keep theirs."""
+        """Within a turn: number and record the decisions; one whose event is known is answered as
+        before."""
         ledger, main = self._ledger, self.replicas.main
         drafts = [draft for group in groups if isinstance(group, list) for draft in group]
         keys = [(one.request.event, one.request.slot) for one in drafts if one.request.event]
@@ -200,7 +201,7 @@ class Decider:
         ]
 
     def _again(self, event: Event) -> Decision:
-        """The answer that was given before."""
+        """The answer that an event got before."""
         (row,) = self._ledger.between(event.decision, event.decision + 1)
         request = Choose(event=event.event, slot=event.slot)
         names = None if row.offer is None else row.offer.names
@@ -227,7 +228,7 @@ class Decider:
 
     @contextmanager
     def _dry_run(self) -> Iterator[None]:
-        """What offers settle meanwhile does not hold."""
+        """A block after which nothing holds that offers have settled in it."""
         with self.replicas.door, suppress(DryRun):
             main = self.replicas.main
             with main.setup.tentative(main):
@@ -235,7 +236,7 @@ class Decider:
                 raise DryRun
 
     def value(self, offer: StoredOffer) -> Values | None:
-        """What every action of an earlier offer is worth by what is known now."""
+        """The values of an earlier offer's actions, by the present state."""
         self.prepare(Offer(offer.table, offer.names, offer.available), 1)
         with self.replicas.door:
             main = self.replicas.main
@@ -243,29 +244,29 @@ class Decider:
             return main.choose_many([0], [(offer.table, offer.available)], state)[0].values
 
     def _shape(self, offer: Offer) -> Any:
-        """What programs are compiled for; a fixed set of actions has one."""
+        """The shape for which programs are compiled; a fixed set of actions has one."""
         rows, main = len(offer.mask), self.replicas.main
         rows = room(rows) if main.inputs.arms is None else rows
         others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
         return rows, len(offer.table) > 1, main.programs.kind, *others
 
     def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
-        """Those for which nothing is compiled that would decide so many of them at once."""
+        """The offers without a compiled program for so many of their shape at once."""
         if self.replicas.main.host:
             return []
         return [offer for offer in offers if self._sizes.get(self._shape(offer), 0) < size]
 
     def prepare(self, offer: Offer, size: int) -> bool:
-        """Compile for so many offers like this one at once, in any thread; whether more would be
-        compiled apart from it."""
-        with self.replicas.door:  # lest a configuration be half loaded
+        """Compile programs for so many offers of this shape at once; whether there are programs for
+        more. Any thread may call it."""
+        with self.replicas.door:  # no configuration is half loaded
             main, shadows = self.replicas.main, self.replicas.shadows.replicas()
             if main.host:
                 return False
             shape = self._shape(offer)
         if self._sizes.get(shape, 0) < size:
             about = (offer.table, offer.mask)
-            with suppress(Exception):  # decisions will say what is wrong
+            with suppress(Exception):  # a decision will raise it again
                 main.choose_many([0] * size, [about] * size, _state(main))
                 if size == 1:
                     for shadow in shadows.values():
@@ -276,7 +277,7 @@ class Decider:
         return size < MANY
 
     def warm(self, seconds: float = 3.0) -> None:
-        """Compile for offers like the last ones, so that the first requests need not wait."""
+        """Compile for the shapes of the last offers, so that the first requests need not wait."""
         if self.warmed:
             return
         with self.replicas.door:
@@ -292,7 +293,7 @@ class Decider:
         often, offers = Counter(shapes), dict(zip(shapes, found, strict=True))
         if hasher is not None:
             with suppress(ImportError):
-                hasher([{"a": "b"}])  # which imports something large
+                hasher([{"a": "b"}])  # imports a large library
         end, size = time.monotonic() + seconds, 1
         while size <= MANY:
             for shape, _ in often.most_common():
@@ -304,7 +305,7 @@ class Decider:
 def _decision(
     request: Choose, row: DecisionRow, names: Sequence[Any] | None, values: Values | None
 ) -> Decision:
-    """The answer for a row, which has no id yet."""
+    """The answer for a row, without its id."""
     mean, spread = (None, None) if values is None else values
     return Decision(
         id="",
@@ -323,12 +324,12 @@ def _decision(
 
 
 def _described(request: types.Offer) -> bool:
-    """Whether anything is said in words, or by names, that may be others the next time."""
+    """Whether an action or the context is described in words or by names."""
     actions = request.actions
     each = actions.values() if isinstance(actions, Mapping) else actions or ()
     return any(isinstance(one, Mapping | str | None) for one in (*each, request.context or ()))
 
 
 def _state(replica: Replica) -> Any:
-    """What to try a program with."""
+    """A state to compile programs with."""
     return replica.fresh() if replica.version is None else replica.version.state

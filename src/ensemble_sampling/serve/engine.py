@@ -1,4 +1,4 @@
-"""One bandit as a process of the service has it: what is asked together is done together."""
+"""The threads that serve one bandit: requests that wait at the same time are done in one batch."""
 
 import asyncio
 import logging
@@ -24,24 +24,24 @@ from .updater import EVERY, Updater
 T = TypeVar("T")
 logger = logging.getLogger("ensemble_sampling.serve")
 
-PACE = 0.1  # seconds from one step of learning to the next, at least
-QUIET = 5.0  # seconds without a request or anything new, after which it is looked at less often
-SELDOM = 1.0  # seconds between two looks then
+PACE = 0.1  # seconds between two updates, at least
+QUIET = 5.0  # seconds without requests and news, after which updates become rare
+SELDOM = 1.0  # seconds between two updates then
 PATIENCE = 30.0  # seconds that a request waits for its turn
 AGAIN = 10.0  # seconds after which the same trouble is logged again
-MOST = 64  # requests done in one transaction, lest the first of them wait too long
+MOST = 64  # requests in one transaction, so that the first does not wait too long
 TROUBLE = ("it cannot learn or follow; the service's log says why", "the ledger does not answer")
-ENDING = 10.0  # seconds for what is being done when it is closed
+ENDING = 10.0  # seconds to finish what is under way when it is closed
 
 
 class Pools:
-    """The threads of a process, which all of its bandits share. There are several of a kind, since
-    one may wait for another process or for the disk."""
+    """The threads of a process, shared by its bandits. There are several of each kind, since one
+    may wait for another process or for the disk."""
 
     def __init__(self) -> None:
         self.decide = ThreadPoolExecutor(8, "decide")
-        self.compile = ThreadPoolExecutor(2, "compile")  # what somebody waits for
-        self.prepare = ThreadPoolExecutor(1, "prepare")  # what nobody waits for yet
+        self.compile = ThreadPoolExecutor(2, "compile")  # programs that a request waits for
+        self.prepare = ThreadPoolExecutor(1, "prepare")  # programs that requests may need later
         self.update = ThreadPoolExecutor(4, "update")
 
     def close(self) -> None:
@@ -60,10 +60,10 @@ class Request(NamedTuple):
 class Engine:
     """Decides and learns for one bandit.
 
-    Coroutines, `start` and `used` are for the event loop; to make an engine, and all that its parts
-    do, takes time, and is for threads. For one bandit, one thread at a time decides and records, by
-    what another has learned, or has read of another process; a third compiles for offers unlike
-    those before, while others are decided.
+    Its coroutines, `start` and `used` belong to the event loop. Its parts block, and so does making
+    an engine: they are called in threads. One thread at a time decides and records; a second one
+    learns, or reads what another process has learned; a third compiles programs for offers of a new
+    shape, while offers of known shapes are decided.
 
     place: a folder, or `postgresql://...#name`.
     options: the configuration of a bandit that is begun.
@@ -90,22 +90,22 @@ class Engine:
         except BaseException:
             self.replicas.close()
             raise
-        self.users, self.last = 0, time.monotonic()  # requests at it now; when there was one
+        self.users, self.last = 0, time.monotonic()  # requests under way; the time of the last
         self._counting = threading.Lock()
         self._latencies: deque[float] = deque(maxlen=1000)  # seconds that decisions took
         self._queue: deque[Request] = deque()
         self._unanswered: set[asyncio.Future[Any]] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()  # lest they be collected
+        self._tasks: set[asyncio.Task[Any]] = set()  # a task needs a reference
         self._working = self._warming = self._ending = False
         self._woken = asyncio.Event()  # there is something to learn
         self.trouble: str | None = None  # what keeps it from learning or following, if anything
-        self.away = False  # whether that is that the ledger does not answer
-        self._doubtful = False  # whether it did not answer a request
+        self.away = False  # whether the trouble is that the ledger does not answer
+        self._doubtful = False  # whether a request found that the ledger does not answer
         self._logged: dict[str, tuple[str, float]] = {}  # what was logged last, and when, by kind
         self._update()
 
     def start(self, pools: Pools) -> None:
-        """Answer requests, and learn or follow, by these threads."""
+        """Begin to answer requests and to update, with these threads."""
         self._pools = pools
         self._updating = self._begin(self._update_often())
 
@@ -117,8 +117,8 @@ class Engine:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Around a request: it is not idle meanwhile, and a ledger that does not answer is nobody's
-        mistake."""
+        """Around a request: the engine is not idle meanwhile, and an `OSError` of the ledger
+        becomes a refusal."""
         with self._counting:
             self.users, self.last = self.users + 1, time.monotonic()
         try:
@@ -130,10 +130,10 @@ class Engine:
                 self.users, self.last = self.users - 1, time.monotonic()
 
     async def decide(self, choices: Sequence[Choose]) -> list[Decision]:
-        """All of them or none; on disk when it returns."""
+        """Make decisions, all of them or none; they are on disk when it returns."""
         began = time.perf_counter()
         for one in choices:
-            if one.event is not None and ID.fullmatch(one.event):  # outcomes are told by either
+            if one.event is not None and ID.fullmatch(one.event):  # an outcome names either
                 said = f"an event must not look like a decision's own id, got {one.event!r}"
                 raise Refused("invalid", said)
         made = await self._ask(True, choices)
@@ -141,8 +141,8 @@ class Engine:
         return made
 
     async def learn(self, outcomes: Sequence[Learn]) -> list[bool]:
-        """All of them or none: which of them were new. Told twice, an outcome counts once; where
-        outcomes add up, one with the same `ref` does."""
+        """Record outcomes, all of them or none; which of them were new. An outcome that comes twice
+        counts once; where outcomes add up, one with the same `ref` does."""
         return await self._ask(False, outcomes)
 
     async def _ask(self, decides: bool, what: Sequence[Any]) -> list[Any]:
@@ -157,7 +157,7 @@ class Engine:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await request.future
-        except TimeoutError as error:  # of a database that neither answers nor goes away
+        except TimeoutError as error:  # the database neither answers nor disconnects
             raise self.unavailable(OSError(f"no answer within {PATIENCE:g} s")) from error
 
     def _submit(self, request: Request) -> None:
@@ -167,15 +167,17 @@ class Engine:
             self._begin(self._work())
 
     async def _work(self) -> None:
-        """Do what has come together, until there is no more."""
+        """Answer what is in the queue, batch by batch."""
         while self._queue:
             several = [self._queue.popleft() for _ in range(min(MOST, len(self._queue)))]
-            batch = [request for request in several if not request.future.done()]  # or they left
+            batch = [
+                request for request in several if not request.future.done()
+            ]  # or the caller left
             answers = await self._run(self._pools.decide, self._do, batch) if batch else []
             for request, answer in zip(batch, answers, strict=True):
                 if isinstance(answer, Later):
                     self._begin(self._compile(answer.offer, request))
-                elif request.future.done():  # who asked has gone meanwhile
+                elif request.future.done():  # the caller left meanwhile
                     continue
                 elif isinstance(answer, Exception):
                     request.future.set_exception(answer)
@@ -193,7 +195,7 @@ class Engine:
             return [next(made if request.decides else new) for request in batch]
         except OSError as error:
             return [self.unavailable(error)] * len(batch)
-        except Exception as error:  # a fault of ours; the others are not to suffer from it
+        except Exception as error:  # a fault of ours must not harm the other requests
             if len(batch) == 1:
                 return [error]
             return [answer for request in batch for answer in self._do([request])]
@@ -202,7 +204,7 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(pool, job, *given)
 
     async def _compile(self, offer: Any, request: Request) -> None:
-        """Compile for one offer of a new shape first, which somebody waits for, and then for two,
+        """Compile for one offer of a new shape, for which the request waits, and then for two,
         four, ... at once."""
         more, size = await self._run(self._pools.compile, self.decider.prepare, offer, 1), 2
         self._submit(request)
@@ -211,7 +213,7 @@ class Engine:
             size *= 2
 
     async def _update_often(self) -> None:
-        """Learn or follow: soon when there is something new, else now and then."""
+        """Update soon when there is something to learn, else now and then."""
         while not self._ending:
             self._woken.clear()
             await self._run(self._pools.update, self._update)
@@ -222,27 +224,27 @@ class Engine:
             pause = SELDOM if quiet or self.trouble is not None else EVERY
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await asyncio.sleep(PACE)  # several are learned with less ado than one
+                    await asyncio.sleep(PACE)  # several outcomes cost less than one by one
                     await self._woken.wait()
 
     def _update(self) -> None:
-        """Learn or follow; what keeps it from that is said by `status`, and decisions go on by what
-        is known."""
+        """In a thread: learn or follow. If that fails, `status` says why, and decisions go on by
+        the present state."""
         try:
             self.updater.step()
             if self._doubtful:
-                self.replicas.load()  # by a connection of its own
+                self.replicas.load()  # by the connection that decides
                 self._doubtful = False
             self.trouble, self.away = None, False
         except Exception as error:
             self._log("cannot learn or follow", error)
             self.away = isinstance(error, OSError)
-            # What else there is to it may say where the ledger is.
+            # The message of another error may have the address of the ledger.
             self.trouble = str(error) if isinstance(error, Refused) else TROUBLE[self.away]
 
     def unavailable(self, error: OSError) -> Refused:
-        """What to answer while the ledger does not. Where it is, and what it says, is for the
-        log."""
+        """The answer while the ledger gives none. The error, which may have the ledger's address,
+        is for the log."""
         self._doubtful = True
         self._log("the ledger does not answer", error)
         return Refused("unavailable", "the ledger does not answer: ask again")
@@ -257,7 +259,7 @@ class Engine:
             logger.error("%s: %s: %s", self.name, what, said, exc_info=error if ours else None)
 
     def status(self) -> dict[str, Any]:
-        """Where this process stands. Cheap.
+        """The state of the bandit in this process, without any query.
 
         learned: outcomes in the state that decides here, of `outcomes` in the ledger.
         behind: seconds, the age of the oldest outcome it does not know.
@@ -281,7 +283,7 @@ class Engine:
         }
 
     async def close(self) -> None:
-        """Answer what is asked already, save what was learned, and let others learn."""
+        """Answer the requests under way, save what was learned, and let another process learn."""
         self._ending = True
         self._woken.set()
         if self._unanswered:

@@ -1,5 +1,4 @@
-"""What came of decisions, reported to a bandit that several processes serve: every outcome is
-recorded once, in one order for all."""
+"""Outcomes of decisions that several processes serve: each is recorded once, in one order."""
 
 import time
 from collections.abc import Sequence
@@ -11,11 +10,12 @@ from ..ledger.ledger import Ledger
 from .replicas import Replicas
 from .types import Learn, Refused, refusing
 
-MOST = 1000  # outcomes assumed in one transaction, lest others wait
+MOST = 1000  # outcomes assumed in one transaction, so that other processes need not wait long
 
 
 def observe(replicas: Replicas, groups: Sequence[Sequence[Learn]]) -> list[list[bool] | Refused]:
-    """Within a turn: record what is new of groups of outcomes, each as a whole or not at all."""
+    """Within a turn: record groups of outcomes, each as a whole or not at all; for each group,
+    which of its outcomes were new."""
     ledger, replies = replicas.ledger, []
     numbers = _numbers(ledger, [one.id for group in groups for one in group])
     known = ledger.find(list(numbers.values()))
@@ -42,7 +42,7 @@ def observe(replicas: Replicas, groups: Sequence[Sequence[Learn]]) -> list[list[
 
 
 def _numbers(ledger: Ledger, ids: Sequence[str]) -> dict[str, int]:
-    """The decisions that ids mean: their own, "event", or "event/slot"."""
+    """The numbers of decisions by id, which is a decision's own, "event", or "event/slot"."""
     found: dict[str, int] = {}
     wanted: dict[tuple[str, str], str] = {}
     for id in ids:
@@ -85,7 +85,7 @@ def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
 
 
 def expire(replicas: Replicas, older_than: float, outcome: Any) -> int:
-    """Assume `outcome` for decisions of so many seconds ago, or before, whose own never came."""
+    """Assume `outcome` for decisions without one that are older than so many seconds; how many."""
     total, before = 0, time.time() - older_than
     while found := _expire_some(replicas, before, outcome):
         total += found
@@ -93,7 +93,8 @@ def expire(replicas: Replicas, older_than: float, outcome: Any) -> int:
 
 
 def _expire_some(replicas: Replicas, before: float, outcome: Any) -> int:
-    """The same for the first of them. One that was migrated to may lack some of their actions."""
+    """The same for the first of them. An agent that the bandit was migrated to may not know the
+    action of some; these stay without an outcome."""
     with replicas.turn():
         ledger, main = replicas.ledger, replicas.main
         if main.agent is None:  # nothing was decided
@@ -111,7 +112,8 @@ def _expire_some(replicas: Replicas, before: float, outcome: Any) -> int:
 
 
 def activate(replicas: Replicas, event: str) -> bool:
-    """Deferred decisions of an event count from now on; False if they did already."""
+    """End the deferral of an event's decisions: outcomes may be assumed for them. False if there
+    was none."""
     with replicas.turn():
         found = replicas.ledger.events(event)
         if not found:

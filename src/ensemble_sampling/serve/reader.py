@@ -1,5 +1,4 @@
-"""What a bandit has recorded, and what it comes to: read by connections of their own, so that no
-decision waits for it."""
+"""Reports on what a bandit has recorded, by connections of their own, so that no decision waits."""
 
 import threading
 import time
@@ -32,8 +31,8 @@ class Reader:
         return closing(Ledger(self._place, write=False))
 
     def page(self, first: int, count: int) -> Page:
-        """The decisions first, first + 1, ... as columns, see `Bandit.log`: so many, or as many as
-        take a PAGE of JSON, but one at least."""
+        """The decisions first, first + 1, ... as columns, see `Bandit.log`: `count` of them, or as
+        many as fit into PAGE bytes of JSON, but at least one."""
         entries, size = [], 0
         with self._ledger() as ledger:
             end = min(first + count, ledger.decisions)
@@ -48,7 +47,7 @@ class Reader:
             return Page(first, len(entries), more, columns(entries))
 
     def made_between(self, start: float, end: float, most: int) -> dict[str, list[Any]]:
-        """The decisions of a time as `Log.of` takes them, whose offers may take so many bytes."""
+        """The decisions of a period as `Log.of` takes them; their offers may take `most` bytes."""
         entries, size = [], 0
         with self._ledger() as ledger:
             for row in ledger.all(offers=True):
@@ -61,8 +60,8 @@ class Reader:
         return {name: [one[n] for one in entries] for n, name in enumerate(COLUMNS)}
 
     def summary(self) -> dict[str, Any]:
-        """Of `decide.summary.Summary`, with its shadows as dictionaries; of a moment ago, where
-        it takes long: it looks at the whole history."""
+        """`decide.summary.Summary` as a dictionary. It takes the whole history; where that takes
+        long, an earlier summary is returned for a while."""
         with self._summarizing:
             due, found = self._summary
             if time.monotonic() < due:
@@ -71,7 +70,7 @@ class Reader:
             began, worked = time.monotonic(), time.thread_time()
             with self._ledger() as ledger:
                 found = asdict(summarize(ledger, times, warnings=warnings))
-            # Waiting counts little: a busy machine would make small summaries old ones.
+            # Waiting counts little: else summaries of short histories would be old on a busy machine.
             took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found
@@ -82,19 +81,19 @@ class Reader:
             return overview.history(ledger, buckets)
 
     def recent(self, count: int = 20) -> list[dict[str, Any]]:
-        """The last decisions, newest first, and why, see `overview.recent`; every action on offer
-        is valued by what is known now."""
+        """The last decisions, newest first, with the present values of the actions on offer, see
+        `overview.recent`."""
         with self._ledger() as ledger:
             return overview.recent(ledger, count, self._decider.value)
 
     def kept(self, prefix: str) -> dict[str, bytes]:
-        """What `admin.keep` stored by names that begin so."""
+        """What `admin.keep` stored, by those names that begin with `prefix`."""
         with self._ledger() as ledger:
             found = ledger.setting(KEPT) or {}
         return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
 
     def export(self) -> bytes:
-        """What it has learned from, as a file, see `decide.transfer`."""
+        """The history it has learned from, as a file, see `decide.transfer`."""
         with self._ledger() as ledger:
             if not ledger.outcomes:
                 raise Refused("unknown", "nothing has been learned yet")

@@ -1,4 +1,4 @@
-"""A bandit as one of several processes has it: as its ledger says it is now."""
+"""One process's copy of a bandit that several processes serve, configured as its ledger says."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,14 @@ from ..decide.shadows import Recorded, Shadows, recorded, watching
 from ..ledger.ledger import Ledger
 from .types import Refused, Settings
 
-SETTINGS = "service"  # where a ledger keeps them
-APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
+SETTINGS = "service"  # the name under which a ledger stores them
+APPRENTICE = "apprentice"  # the shadow that stands for the agent while it does not decide
 
 
 class Replicas:
-    """Who decides, by what settings, and who watches, which any process may change.
+    """The agent in charge, its shadows and the settings, any of which another process may change.
 
-    What they know, another thread or another process learns, and hands over.
+    These replicas do not learn: an `Updater`, or another process, learns and hands them states.
 
     place: a folder, or `postgresql://...#name`.
     given: the configuration as it was given; `options` are those of the agent in charge.
@@ -63,12 +63,13 @@ class Replicas:
                 begun = self.ledger.description is not None
             if not begun and not begins:
                 raise Refused("unknown", "nobody has begun this bandit")
-            with self.ledger.turn(write=not begun):  # whoever is first records the configuration
+            with self.ledger.turn(write=not begun):  # the first process records the configuration
                 self.began = self.began or self.ledger.description is None
                 self.reload()
 
     def reload(self) -> None:
-        """Within a turn: whoever was there before, in whatever part, goes on by what it knows."""
+        """Within a turn: load the configuration. An agent that was here before, in charge or as a
+        shadow, keeps its state."""
         former = [self.main, *self.shadows.replicas().values()]
         self.name, self.options, self.main = self._in_charge()
         self.settings = settings(self.ledger)
@@ -82,8 +83,8 @@ class Replicas:
         self.loaded = self.ledger.configured
 
     def _in_charge(self) -> tuple[str, Options, Replica]:
-        """(name, options, replica) of the agent that was given or, by all else as it is recorded,
-        of a candidate that was promoted since."""
+        """(name, options, replica) of the agent that the ledger was begun with, or else of the
+        candidate that was promoted since."""
         errors, said = [], self.ledger.description
         tried = [("default", self.given)]
         if said is not None:
@@ -96,7 +97,7 @@ class Replicas:
         raise errors[0]
 
     def watching(self, ledger: Ledger, main: Replica) -> Shadows:
-        """The shadows that are recorded, whatever they know; beside `main`."""
+        """New replicas of the shadows that are recorded, beside `main`."""
         others = {name: one for name, one in self.candidates.items() if name != APPRENTICE}
         found = Shadows()
         found.awake = {name: (number, one) for name, number, one in watching(ledger, others, main)}
@@ -104,7 +105,7 @@ class Replicas:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction in which what others have changed or settled meanwhile is known."""
+        """A transaction, after loading what other processes have changed."""
         with self.door, self.ledger.turn():
             settled = self.main.width is None and self.ledger.decisions > 0
             if settled or self.ledger.configured != self.loaded:
@@ -113,7 +114,7 @@ class Replicas:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """A transaction that changes the configuration, which then holds here too."""
+        """A transaction that changes the configuration, and loads it."""
         with self.door:
             try:
                 with self.turn():
@@ -127,8 +128,7 @@ class Replicas:
         return 1 - (1 - self.main.setup.floor) * (1 - self.settings.floor)
 
     def noticed(self) -> tuple[int, tuple[str, ...]]:
-        """How often models had to be put back to their start, and what else its user should know of
-        what is learned, by what is known here."""
+        """How often models diverged and were reset, and the warnings about what was learned."""
         with self.door:
             notices = self.main.notices(self.ledger)
             return self.main.diverged(self.ledger), tuple(notices.values())
@@ -139,5 +139,5 @@ class Replicas:
 
 
 def settings(ledger: Ledger) -> Settings:
-    """Those that are recorded, or the usual ones."""
+    """The settings that a ledger stores, or the defaults."""
     return msgspec.convert(ledger.setting(SETTINGS) or {}, Settings)

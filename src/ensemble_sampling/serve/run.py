@@ -27,7 +27,7 @@ from .http.limits import CONNECTIONS, Connection, Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
-LAST = 35  # seconds after which a process that was told to end does, whatever it waits for
+LAST = 35  # seconds until a process ends after a signal, whatever it waits for
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.end()
-        # A database that neither answers nor goes away would be waited for for ever. What was
-        # answered is on disk; what is waited for is printed.
+        # A database that neither answers nor disconnects would be waited for for ever. Everything
+        # that was answered is on disk; the stacks of the threads are printed.
         faulthandler.dump_traceback_later(LAST, exit=True, file=sys.__stderr__ or 2)
 
 
@@ -185,7 +185,7 @@ def _without_query(record: logging.LogRecord) -> bool:
 
 
 def _watch(alive: int) -> None:
-    """End with the supervisor, also if it is killed; then nobody else removes the counts."""
+    """End with the supervisor, also if it is killed; and remove the counts then."""
     os.read(alive, 1)
     atexit.register(shutil.rmtree, os.environ[supervisor.METRICS], ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -24,9 +24,9 @@ from .storage import DEFAULT, Storage, by_name
 from .types import Refused, refusing
 
 ROLES = ("both", "decide", "learn")
-RETRY = 1.0  # seconds after which a request tries again to open a bandit that could not be
+RETRY = 1.0  # seconds until a request tries again to open a bandit after a failure
 IDLE = 300.0  # seconds without a request after which a bandit is closed
-TENDED = 5.0  # seconds between two looks for such
+TENDED = 5.0  # seconds between two looks for idle bandits
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
@@ -51,7 +51,7 @@ def why(error: Exception) -> str:
 
 
 def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Storage:
-    """The storage, if the options of a service are right."""
+    """The storage of a service, after checking its options."""
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
     found = Storage.of(place)
@@ -99,11 +99,11 @@ class Service:
         self.when_broken: Callable[[], None] = lambda: None
         self.evaluating = threading.Lock()
         self._pools = Pools()
-        # Open ones. Only the event loop changes it, under the lock of the bandit.
+        # Only the event loop changes it, while it holds the lock of the bandit.
         self._engines: dict[str, Engine] = {}
         self._failed: dict[str, Failed] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._closed = False  # whether memory is to be given back
+        self._closed = False  # whether a bandit was closed since memory was given back
         self._stopping = asyncio.Event()
         self._tending: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class Service:
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """Those that are open in this process, by name."""
+        """The engines of open bandits, by name."""
         return {name: self._engines[name] for name in sorted(self._engines, key=by_name)}
 
     @property
@@ -125,8 +125,8 @@ class Service:
         return sorted(self._failed, key=by_name)
 
     async def start(self) -> None:
-        """Open the bandits of the options, and where this process only learns, all there are; when
-        it returns they decide."""
+        """Open the bandits of the options, or all there are if this process only learns; they
+        decide when it returns."""
         if self.storage.folder is not None:
             self.storage.folder.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(self.access.start)
@@ -134,7 +134,7 @@ class Service:
         for name in self._wanted:
             try:
                 engine, _ = await self._open(name, self._options(name), begins=True)
-            except (OSError, Damaged) as error:  # serve the others all the same
+            except (OSError, Damaged) as error:  # the others can be served
                 self._fail(name, error)
                 errors.append(error)
             else:
@@ -144,7 +144,7 @@ class Service:
         if self.role == "learn":
             await self._open_all()
         self._tending = asyncio.create_task(self._tend())
-        # What there is now lives as long as the process: garbage collection need not look at it.
+        # The objects of now live as long as the process: exempt them from garbage collection.
         gc.collect()
         gc.freeze()
         self.ready = True
@@ -170,13 +170,13 @@ class Service:
         self.ready = False
         self._stopping.set()
         if self._tending is not None:
-            await self._tending  # which may be closing one
+            await self._tending  # it may be closing a bandit
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
         self._pools.close()
         await asyncio.to_thread(self.access.stop)
 
     async def find(self, name: str) -> Engine:
-        """The engine of a bandit, opened if it is not. It stays open for a caller that enters
+        """The engine of a bandit, which is opened if necessary. It stays open if the caller enters
         `engine.used()` before it awaits anything else."""
         found = self._engines.get(name)
         if found is not None:
@@ -242,7 +242,7 @@ class Service:
                 if not self.ready:
                     raise
                 raise self._fail(name, error) from error
-            except Refused as refused:  # it is being begun, or was never
+            except Refused as refused:  # nobody has begun it, or not quite
                 raise Refused(refused.kind, f"there is no bandit {name!r}") from refused
             engine.start(self._pools)
             self._engines[name] = engine
@@ -271,7 +271,7 @@ class Service:
             with suppress(Refused):
                 try:
                     await self._open(name, self._options(name), begins=False)
-                except (OSError, TypeError, ValueError) as error:  # such as an undeclared agent
+                except (OSError, TypeError, ValueError) as error:  # such as another agent
                     logger.warning("bandit %s cannot be served: %s", name, error)
 
     async def _make_room(self) -> None:

@@ -20,7 +20,7 @@ PATIENCE = 30.0  # seconds that workers have to end
 
 
 class Worker:
-    """One process, started anew when it ends: at once, or later if it never lived long."""
+    """One process, started again when it ends: at once, or later if it keeps failing early."""
 
     def __init__(self, number: int, options: dict, keep: tuple[int, ...]):
         self.number, self._options, self._keep = number, options, keep
@@ -77,7 +77,7 @@ def supervise(options: dict) -> int:
             now = time.monotonic()
             for worker in workers:
                 code = worker.look(now)
-                if code == REFUSED and worker.first:  # later, the others can go on
+                if code == REFUSED and worker.first:  # after a restart, the others can go on
                     status = REFUSED
                 elif code is not None:
                     _log(f"worker {worker.number} ended with {code}; starting it anew")

@@ -41,7 +41,7 @@ class Refused(Exception):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Around what reads a request, and nothing else: errors are mistakes in the request."""
+    """Around what reads a request, and nothing else: its errors are mistakes in the request."""
     try:
         yield
     except Damaged:
@@ -168,7 +168,7 @@ class Create(Body):
 
 
 class Settings(Body):
-    """How a bandit is served; stored in its ledger.
+    """The settings of a bandit, stored in its ledger.
 
     wait: seconds after which a decision without an outcome gets `default`; None: never.
     aggregation: "first": an outcome is final (a different second one is a conflict); "sum":
@@ -186,7 +186,7 @@ class Settings(Body):
 
 
 class Shadow(Body):
-    """A candidate that is to watch."""
+    """A candidate that is to become a shadow."""
 
     name: Word
 

@@ -1,4 +1,4 @@
-"""Whoever holds the lease of a ledger learns for all; the others follow what it publishes."""
+"""The process that holds the lease of a ledger learns; the others follow what it publishes."""
 
 import os
 import secrets
@@ -17,16 +17,16 @@ from .replicas import Replicas, settings
 from .types import Refused
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
-STEP = 256  # outcomes learned before they are handed on
+STEP = 256  # outcomes learned before the state is handed on
 SAVE = 1000  # outcomes after which the state is saved for good
-FOLLOWER = "follower"  # the lease that says that there is somebody to publish for
-TIDY = 1.0  # seconds from one tidying of the database to the next
-EVERY = 0.25  # seconds between two looks, where nobody calls
+FOLLOWER = "follower"  # the lease that shows that a process follows
+TIDY = 1.0  # seconds between two tidyings of the database
+EVERY = 0.25  # seconds between two steps, unless there is something new
 
 
 def process_name(pid: int) -> str:
-    """A process as the holder of a lease. By chance too: those of two containers may have one name
-    and one number. On Linux it ends with what tells whose numbers of processes these are."""
+    """The name of a process in leases: host, process id, random digits (two containers may agree in
+    the first two) and, on Linux, the boot and the namespace in which the process id counts."""
     name = f"{socket.gethostname()}:{pid}:{secrets.token_hex(3)}"
     try:
         numbers = os.stat("/proc/self/ns/pid").st_ino
@@ -36,7 +36,7 @@ def process_name(pid: int) -> str:
 
 
 def has_ended(holder: str) -> bool:
-    """Whether a process is known to have ended: one of this machine that is not there any more."""
+    """Whether a process of this machine has ended; False where that cannot be known."""
     theirs, ours = holder.split(":"), process_name(0).split(":")
     if len(theirs) != 4 or (theirs[0], theirs[3:]) != (ours[0], ours[3:]):
         return False
@@ -50,16 +50,16 @@ def has_ended(holder: str) -> bool:
 
 
 class Updater:
-    """Keeps what the replicas of a process know up to date, by learning or by following.
+    """Keeps the states of a process's replicas up to date, by learning or by following.
 
-    It has a ledger of its own, so that no decision waits for it. `step` is to be called again and
-    again, by one thread.
+    It has a connection of its own, so that no decision waits for it. One thread calls `step` again
+    and again.
 
     holder: this process, as it is named in leases; `learner` is the one that learns.
     behind: seconds, the age of the oldest outcome or revision that decisions here do not know.
     decisions, outcomes: in the ledger; `known` outcomes are in the state that decides here.
-    changed: when there were others the last time, by `time.monotonic`.
-    waits: whether outcomes are to be assumed here, when their time has come.
+    changed: when these last changed, by `time.monotonic`.
+    waits: whether it will assume outcomes for decisions that are pending.
     """
 
     def __init__(self, replicas: Replicas, place: Any, learns: bool = True):
@@ -70,14 +70,14 @@ class Updater:
         self.decisions = self.outcomes = self.known = 0
         self.changed = time.monotonic()
         self._learns, self._renew, self._due, self._untidy = learns, 0.0, 0.0, 0.0
-        self._seen: dict[str, Any] = {}  # what was followed last, by file
+        self._seen: dict[str, Any] = {}  # the last version read, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
         self._saved, self._followed = 0, False
         self._ledger = Ledger(place, shared=True, durable=False)  # it writes nothing but leases
 
     def step(self) -> None:
-        """Learn what is new, or take it over."""
+        """Learn new outcomes, or take over the state that another process has learned."""
         now = time.monotonic()
         if self._learns and self.learner not in (None, self.holder) and has_ended(self.learner):
             self._ledger.release(self.learner)
@@ -86,10 +86,10 @@ class Updater:
             self._renew = now + LEASE / 3
             held = self._learns and self._ledger.lease(self.holder, LEASE)
             if held and not self.learning:
-                self._loaded = None  # others may have changed anything
+                self._loaded = None  # another process may have changed anything
             self.learning, self.learner = held, self._ledger.holder()
             if not held:
-                self._ledger.lease(self.holder, 4 * LEASE, FOLLOWER)  # one of them will do
+                self._ledger.lease(self.holder, 4 * LEASE, FOLLOWER)  # one follower will do
             self._followed = self._ledger.holder(FOLLOWER) is not None
         with self._ledger.turn(write=False):
             begun = self._ledger.decisions > 0
@@ -119,27 +119,28 @@ class Updater:
             expire(self._replicas, now.wait, now.default)
 
     def _hand_on(self, shadow: str | None, replica: Replica) -> bool:
-        """Let decisions be made by what was learned, unless more is known there: after a
-        correction, or in new units, all is learned anew, and that is better than the half of it."""
+        """Give the deciding replica what this one has learned, unless that one knows more: after a
+        correction, or in new units, everything is learned anew, and until that is done the former
+        state is the better one. Whether both know the same now."""
         front, version = self._replicas, replica.version
         theirs = front.main if shadow is None else front.shadows.replica(shadow)
         if version is None or theirs is None or replica.width != theirs.width:
             return False
         if version.follows(theirs.version):
-            if theirs.setup.description != replica.setup.description:  # it was changed meanwhile
+            if theirs.setup.description != replica.setup.description:  # reconfigured meanwhile
                 return False
             theirs.version = replica.copy()
         return theirs.version is not None and theirs.version.known == version.known
 
     def _reload(self) -> None:
-        """Within a turn: begin as the others did, with replicas that learn."""
+        """Within a turn: new replicas by the configuration of today, which learn."""
         self._replica = resume(Replica(Setup(self._replicas.options)), self._ledger)
         self._shadows = self._replicas.watching(self._ledger, self._replica)
-        self._published = {}  # others may know less than they should by the same name
+        self._published = {}  # a file of the same name may be another agent's
         self._loaded = self._ledger.configured
 
     def _publish(self, replicas: list[Replica]) -> None:
-        """For the other processes, as often as it costs no more than a twentieth of the time."""
+        """Store states for the other processes, in at most a twentieth of the time."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -168,7 +169,9 @@ class Updater:
             seen = (self._ledger.stored_version(replica.file), replica)
             if seen[0] is not None and seen != self._seen.get(replica.file):
                 read.append((seen, replica, self._ledger.stored(replica.file)))
-        with self._ledger.turn(write=False):  # after they were read: it knows all they know
+        with self._ledger.turn(
+            write=False
+        ):  # begun after reading: it has every outcome the states know
             self._replicas.settings = settings(self._ledger)
             for seen, replica, content in read:
                 if replica.width is None or content is None:
@@ -181,7 +184,7 @@ class Updater:
         self._measure()
 
     def _measure(self) -> None:
-        """How far what decides here is behind the ledger."""
+        """Measure how far the deciding state is behind the ledger."""
         version = self._replicas.main.version
         known, revised = (0, 0) if version is None else version.known
         with self._ledger.turn(write=False):
@@ -198,7 +201,7 @@ class Updater:
         self.behind = max(0.0, time.time() - min(times)) if times else 0.0
 
     def close(self) -> None:
-        """Save what was learned, if anything was, and let others learn at once."""
+        """Save what was learned, and let another process learn at once."""
         try:
             if self.learning and not self._ledger.closed:
                 if self._loaded is not None:

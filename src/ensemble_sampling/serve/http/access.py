@@ -52,7 +52,7 @@ class Access:
         self._storage, self._local, self._rates = storage, local, Rates(rate)
         self.keys, self._by_hash, self._keyed = Keys(storage), {}, False
         self._read, self._ended = -inf, threading.Event()
-        # A thread of its own waits for no request.
+        # In a thread of its own it waits for no request.
         self._thread = threading.Thread(target=self._refresh_often, name="keys", daemon=True)
 
     @property
@@ -67,13 +67,13 @@ class Access:
         return monotonic() > self._read + SILENT
 
     def start(self) -> None:
-        """Read the keys, now and again and again."""
+        """Read the keys now, and from now on."""
         self.refresh()
         self._thread.start()
 
     def refresh(self) -> None:
         self._by_hash = {key.hash: key for key in self.keys.all()}
-        # A service that ever had a key, revoked or lost since, does not become open to everybody.
+        # A service that ever had a key does not open again when all are revoked or lost.
         self._keyed = self._keyed or bool(self._by_hash)
         self._storage.check()
         self._read = monotonic()
@@ -84,7 +84,7 @@ class Access:
             try:
                 self.refresh()
                 trouble = ""
-            except OSError as error:  # the keys known so far go on being known
+            except OSError as error:  # the keys read before stay valid
                 self._read = -inf
                 if trouble != (trouble := str(error)):
                     logger.warning("%s", trouble)

@@ -79,7 +79,7 @@ def predict(call: Call, body: types.Offer) -> types.Prediction:
     answered={"new": True},
 )
 async def outcome(call: Call, body: types.LearnBody) -> types.New:
-    """Say what came of decisions; the same told twice counts once."""
+    """Report outcomes of decisions; one that is sent twice counts once."""
     if body.outcomes is None:
         if body.id is None or body.outcome is None:
             raise Refused("invalid", "give `id` and `outcome`, or `outcomes`, a list of both")
@@ -130,13 +130,13 @@ def log(call: Call) -> types.Page:
 
 @operation("GET", "summary", "read")
 def summary(call: Call) -> dict[str, Any]:
-    """How it is doing."""
+    """Decisions, outcomes and rewards so far, shadows and warnings."""
     return call.engine.reader.summary()
 
 
 @operation("GET", "status", "read")
 def status(call: Call) -> dict[str, Any]:
-    """Where the process that answers stands; `latency` in milliseconds."""
+    """The state of the bandit in the process that answers; `latency` in milliseconds."""
     return call.engine.status()
 
 
@@ -208,13 +208,13 @@ async def create(call: Call, body: types.Create) -> types.Bandit:
 
 @operation("GET", "settings", "read")
 def settings(call: Call) -> types.Settings:
-    """How it is served."""
+    """The settings of a bandit."""
     return call.engine.replicas.settings
 
 
 @operation("PUT", "settings", "admin", 409, example={"wait": 600, "default": 0.0, "floor": 0.05})
 def configure(call: Call, body: types.Settings) -> types.Settings:
-    """Serve it otherwise from now on."""
+    """Change the settings of a bandit."""
     admin.configure(call.engine.replicas, body)
     return body
 
@@ -229,20 +229,20 @@ def bandits(call: Call) -> types.Bandits:
 
 @operation("GET", "shadows", "read")
 def shadows(call: Call) -> types.Shadows:
-    """Candidates, and how those do that watch."""
+    """The candidates, and how the shadows among them do."""
     watching = call.engine.reader.summary()["shadows"]
     return types.Shadows(list(call.engine.replicas.candidates), list(watching))
 
 
 @operation("POST", "shadows", "admin", 409, example={"name": "bold"})
 def shadow(call: Call, body: types.Shadow) -> None:
-    """Let a candidate watch from now on."""
+    """Make a candidate a shadow."""
     admin.shadow(call.engine.replicas, body.name)
 
 
 @operation("DELETE", "shadows/{shadow}", "admin", 409)
 def dismiss(call: Call) -> None:
-    """Let a shadow go; what it said is kept."""
+    """Remove a shadow; its opinions are kept."""
     admin.dismiss(call.engine.replicas, call.params["shadow"])
 
 

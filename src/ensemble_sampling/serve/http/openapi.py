@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     template = "#/components/schemas/{name}"
     schemas, components = msgspec.json.schema_components(kinds, ref_template=template)
     of = dict(zip(kinds, schemas, strict=True))
+    for each in components.values():
+        each["description"] = cleandoc(each.get("description", ""))
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, of)
