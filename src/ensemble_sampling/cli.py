@@ -253,7 +253,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
     """What other agents would have earned on a bandit's log, also while it is runner."""
-    from .evaluation.candidates import compare
+    from .evaluation.evaluate import compare
     from .simulation.checkpoint import as_folder
 
     with _errors():
