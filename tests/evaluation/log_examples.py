@@ -1,5 +1,7 @@
 """Logs and agents that the tests of evaluation and of replay share."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +15,14 @@ AT, X = np.arange(N), RNG.normal(size=(N, D))
 SHARES = RNG.dirichlet(np.ones(K), N) * 0.7 + 0.1
 CHOSEN = RNG.integers(0, K, N)
 Y = X[:, 0] * (CHOSEN - 1) + RNG.normal(size=N)
+COLUMNS = AT, X, SHARES, CHOSEN, Y
 UNITS = np.array([1000.0, 0.001])
 LOG, SCALED = (es.Log(CHOSEN, Y, propensities=SHARES, context=X * units) for units in (1.0, UNITS))
-LEARNER = es.PerAction(es.Linear(D), K)
+LEARNER = es.PerAction(es.Linear(D, noise_std=0.7), K)
 AGENT, GREEDY = es.EnsembleSampling(LEARNER, 8), es.Greedy(LEARNER)
+act = jax.jit(lambda agent, *given: agent.act(*given))
 update = jax.jit(lambda agent, *given: agent.update(*given))
+chances = jax.jit(lambda agent, *given: agent.probabilities(*given))
 
 
 def action(index, row):
@@ -25,16 +30,13 @@ def action(index, row):
 
 
 class InPython:
-    """An agent that is not compiled."""
+    """An agent that is not compiled as a whole."""
 
     host = True
 
     def __init__(self, agent):
-        self.agent, self.init, self.act = agent, agent.init, agent.act
-        self.probabilities = agent.probabilities
-
-    def update(self, *given):
-        return update(self.agent, *given)
+        self.init, self.act = agent.init, partial(act, agent)
+        self.update, self.probabilities = partial(update, agent), partial(chances, agent)
 
 
 def eighths(offset):

@@ -10,29 +10,11 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import log_examples
 import numpy as np
 import pandas as pd
 import pytest
-from log_examples import (
-    AGENT,
-    AT,
-    CHOSEN,
-    GREEDY,
-    LOG,
-    RNG,
-    SCALED,
-    SHARES,
-    UNITS,
-    D,
-    InPython,
-    K,
-    N,
-    X,
-    Y,
-    action,
-    eighths,
-    update,
-)
+from log_examples import AGENT, COLUMNS, GREEDY, LOG, SCALED, InPython, action, update
 from typer.testing import CliRunner
 
 import ensemble_sampling as es
@@ -44,6 +26,11 @@ from ensemble_sampling.evaluation.informed import Pupil
 from ensemble_sampling.evaluation.model import RewardModel
 from ensemble_sampling.evaluation.policies import probabilities
 
+N, K, D = 60, 3, 2
+AT, X, SHARES, CHOSEN, Y = COLUMNS
+RNG, UNITS = np.random.default_rng(1), log_examples.UNITS
+start = jax.jit(lambda agent, key: agent.init(key))
+values_of = jax.jit(lambda agent, *given: agent.values(*given))
 PI, Q, KEY = RNG.dirichlet(np.ones(K), N), RNG.normal(size=(N, K)), jax.random.key(3)
 
 
@@ -71,15 +58,18 @@ def test_estimates_are_those_of_a_plain_loop():
 
 def test_the_reward_model_is_what_linear_learns_one_by_one():
     """Posterior means by sums leave out a fold; `Linear` learns the other folds in steps."""
-    fitted = RewardModel(LOG, es.Linear(D), folds=3)
+    fitted, agent = (
+        RewardModel(LOG, es.Linear(D), folds=3),
+        es.Greedy(es.PerAction(es.Linear(D), K)),
+    )
     values = fitted.values()
     for fold in range(3):
-        state = GREEDY.init(KEY)
+        state = agent.init(KEY)
         for i in np.flatnonzero(fitted.fold != fold):
-            state = update(GREEDY, KEY, state, action(CHOSEN[i], X[i]), jnp.asarray(Y[i], float))
+            state = update(agent, KEY, state, action(CHOSEN[i], X[i]), jnp.asarray(Y[i], float))
         for i in np.flatnonzero(fitted.fold == fold)[:2]:
             rows = jnp.broadcast_to(jnp.asarray(X[i], float), (K, D))
-            want = GREEDY.values(KEY, state, rows)[0]
+            want = values_of(agent, KEY, state, rows)[0]
             np.testing.assert_allclose(values[i], want, rtol=2e-4, atol=2e-4)
 
 
@@ -131,13 +121,13 @@ def test_where_a_log_is_cut_changes_nothing(monkeypatch):
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    """The short version of the benchmark: 150 logs, 0.95 within three standard errors (0.053)."""
+    """The short version of the benchmark: 100 logs, 0.95 within three standard errors (0.065)."""
     path = Path(__file__).parents[2] / "benchmarks" / "evaluate_coverage.py"
     benchmark = runpy.run_path(str(path))
     truth = benchmark["truth"]("nonlinear", 500_000)
-    found = benchmark["coverage"]("nonlinear", "bad", "large", 150, truth)["coverage"]
+    found = benchmark["coverage"]("nonlinear", "bad", "large", 100, truth)["coverage"]
     for method in ("self-normalised", "doubly robust"):
-        assert 0.897 <= found[method] <= 1.0
+        assert 0.885 <= found[method] <= 1.0
     assert found["direct"] < 0.8, "a wrong model alone is wrong"
 
 
@@ -184,16 +174,16 @@ def test_differences_are_paired_with_the_baseline():
 
 
 def test_a_policy_is_the_same_in_every_form():
-    rows = X[:20].astype("float32"), CHOSEN[:20], Y[:20]
-    state = Pupil(AGENT, scaled=False).as_bandit(0, *rows).belief
+    agent, state = AGENT, start(AGENT, KEY)
+    for i in range(9):
+        state = update(agent, KEY, state, action(CHOSEN[i], X[i]), jnp.asarray(Y[i], float))
 
     @jax.jit
-    def chances(offer):
-        rows = jnp.asarray(offer.features, float)
-        return AGENT.probabilities(state, rows, jnp.asarray(offer.available))
+    def compiled(offer):
+        return agent.probabilities(state, jnp.asarray(offer.features, float), offer.available)
 
-    want = probabilities((AGENT, state), LOG)
-    for form in (chances, lambda offer: chances(offer), (InPython(AGENT), state), want):
+    want = probabilities((agent, state), LOG)
+    for form in (compiled, lambda offer: compiled(offer), (InPython(agent), state), want):
         np.testing.assert_allclose(probabilities(form, LOG), want, atol=1e-6)
 
 
@@ -284,8 +274,8 @@ def test_an_agent_alone_learns_as_a_bandit_does(agent, normalise):
 
 def test_whoever_learned_this_very_log_is_warned_of_and_a_state_is_its_own_agents():
     taught, some = (taught_bandit(GREEDY, slice(0, n)) for n in (N, N // 2))
-    other = Informed(GREEDY, es.Log(CHOSEN, -Y, SHARES[AT, CHOSEN], context=X))
-    for policy in (taught, Informed(GREEDY, SCALED)):
+    other = Informed(es.Uniform(), es.Log(CHOSEN, -Y, SHARES[AT, CHOSEN], context=X))
+    for policy in (taught, Informed(es.Uniform(), SCALED)):
         assert "learned from this very log" in es.evaluate(SCALED, policy).warnings[0]
     assert not any(es.evaluate(SCALED, policy).taught for policy in (some, other))
     want = probabilities(taught, SCALED)
@@ -393,15 +383,16 @@ def test_the_command_compares_candidates_on_a_folder_and_tells_mistakes_in_a_sen
 
 
 def test_an_informed_agent_starts_from_the_log_learned_one_by_one():
-    informed, (start, learn) = Informed(AGENT, LOG, normalise=False), jax.random.split(KEY)
-    state = AGENT.init(start)
+    informed, (first, learn) = Informed(AGENT, LOG, normalise=False), jax.random.split(KEY)
+    state = start(AGENT, first)
     for at, words in enumerate(jax.random.bits(learn, (N, 2), jnp.uint32)):
         key, y = jax.random.wrap_key_data(words, impl="threefry2x32"), jnp.asarray(Y[at], float)
         state = update(AGENT, key, state, action(CHOSEN[at], X[at]), y)
-    have, offer = informed.init(KEY), jnp.asarray(X[:K], float)
-    ours = np.asarray(informed.values(KEY, have, offer))
-    np.testing.assert_allclose(ours, AGENT.values(KEY, state, offer), rtol=0, atol=1e-5)
-    result = es.simulate(informed, es.LinearBandit(D, K), periods=3, realizations=2)
+    have, offer = start(informed, KEY), jnp.asarray(X[:K], float)
+    ours = values_of(informed, KEY, have, offer)
+    np.testing.assert_allclose(ours, values_of(AGENT, KEY, state, offer), rtol=0, atol=1e-5)
+    known = Informed(es.Uniform(), LOG)
+    result = es.simulate(known, es.LinearBandit(D, K), periods=3, realizations=2)
     assert result.label.endswith(", informed")
     with pytest.raises(ValueError, match="knows 4 actions, the log has 3"):
         Informed(es.Greedy(es.IndependentArms(4)), LOG)
@@ -412,12 +403,12 @@ def test_an_informed_agent_starts_from_the_log_learned_one_by_one():
 def test_an_informed_agent_sees_the_units_a_bandit_would_also_of_features_first_seen_later():
     informed, offer = Informed(GREEDY, SCALED), jnp.asarray((X * UNITS)[:K], float)
     state = taught_bandit(GREEDY, slice(0, N)).state
-    have = informed.values(KEY, informed.init(KEY), offer)
-    want = GREEDY.values(KEY, state.belief, state.scale.apply(offer))
+    have = values_of(informed, KEY, start(informed, KEY), offer)
+    want = values_of(GREEDY, KEY, state.belief, state.scale.apply(offer))
     np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
     informed = Informed(GREEDY, es.Log(CHOSEN, Y, SHARES[AT, CHOSEN], context=X * [1.0, 0.0]))
-    state = informed.init(KEY)
-    after = informed.update(KEY, state, action(1, [0.5, 50.0]), jnp.asarray(2.0))
+    state = start(informed, KEY)
+    after = update(informed, KEY, state, action(1, [0.5, 50.0]), jnp.asarray(2.0))
     size = np.asarray(state.scale.size)
     np.testing.assert_allclose(size[1], 0)
     np.testing.assert_allclose(after.scale.size, [size[0], 50.0])
@@ -438,7 +429,8 @@ def test_an_informed_agent_counts_outcomes_from_the_first_as_a_bandit_does():
 
     offset = 2.0**20
     near, far = (
-        told(Informed(None, eighths(by)), jnp.asarray(9.0 + by, float)) for by in (0, offset)
+        told(Informed(None, log_examples.eighths(by)), jnp.asarray(9.0 + by, float))
+        for by in (0, offset)
     )
     np.testing.assert_array_equal(near[0], far[0])
     assert far[0][2] > 0.9
@@ -453,13 +445,14 @@ def test_a_world_from_a_log_is_as_the_log_was():
     chosen = rng.integers(0, K, 3000)
     y = (x @ theta)[np.arange(3000), chosen] + 0.5 * rng.normal(size=3000)
     world = Logged(es.Log(chosen, y, np.full(3000, 1 / K), context=x))
-    offer = world.offer(jax.random.key(1), world.init(jax.random.key(0)))
+    offered = jax.jit(lambda world, key: world.offer(key, world.init(key)))
+    offer = offered(world, KEY)
     np.testing.assert_allclose(offer.means, np.asarray(offer.features[0]) @ theta, atol=0.1)
-    outcome = jax.vmap(lambda key: world.outcome(key, offer.world, action(1, x[0])))
-    seen = outcome(jax.random.split(jax.random.key(2), 2000))
+    outcome = jax.jit(jax.vmap(lambda key: world.outcome(key, offer.world, action(1, x[0]))))
+    seen = outcome(jax.random.split(KEY, 2000))
     assert float(jnp.std(seen)) == pytest.approx(0.5, abs=0.05)
     clicks = Logged(es.Log(chosen, (y > 0) * 1.0, np.full(3000, 1 / K), context=x))
-    offer = clicks.offer(jax.random.key(1), clicks.init(jax.random.key(0)))
+    offer = offered(clicks, KEY)
     assert float(offer.means.min()) >= 0
     assert float(offer.means.max()) <= 1
     assert clicks.outcome(KEY, jnp.array([1.0, 0.0, 1.0]), action(0, x[0])) == 1.0

@@ -10,6 +10,7 @@ from ensemble_sampling.evaluation import log as logs
 from ensemble_sampling.evaluation import sources
 from ensemble_sampling.ledger.export import export
 
+ARMS = es.EpsilonGreedy(es.IndependentArms(3), 0.2)
 A = {"chosen": [0, 1], "outcome": [1.0, 2.0], "propensity": [0.5, 0.5]}
 
 
@@ -99,8 +100,7 @@ def test_features_are_the_same_however_they_are_given_and_wherever_they_are_cut(
 
 
 def test_a_bandits_log_has_everything_and_so_has_the_table_it_writes():
-    agent = es.EpsilonGreedy(es.PerAction(es.Linear(2), 3), 0.2)
-    bandit = es.Bandit(agent, actions=["a", "b", "c"], floor=0.3)
+    bandit = es.Bandit(ARMS, actions=["a", "b", "c"], floor=0.3)
     rng = np.random.default_rng(3)
     for t in range(30):
         x = rng.normal(size=2)
@@ -124,10 +124,10 @@ def test_a_bandits_log_has_everything_and_so_has_the_table_it_writes():
 
 
 def test_what_cannot_be_evaluated_is_counted_by_its_reason():
-    bandit = es.Bandit(es.EnsembleSampling(es.Linear(1), 4), offers="chosen")
+    bandit = es.Bandit(es.Uniform(), offers="chosen")
     bandit.choose([[1.0], [2.0]])
     bandit.learn(bandit.choose([[1.0], [2.0]]).id, 1.0)
-    elsewhere = es.Bandit(es.EnsembleSampling(es.PerAction(es.Linear(1), 2), 4))
+    elsewhere = es.Bandit(ARMS)
     table = {"x": [[1.0]], "a": [0], "y": [1.0]}
     elsewhere.learn_from(table, context="x", action="a", outcome="y")
     for source, why in (
@@ -140,13 +140,13 @@ def test_what_cannot_be_evaluated_is_counted_by_its_reason():
         if why != "it is empty":
             with pytest.raises(ValueError, match=f"in the table can be evaluated: {why}"):
                 es.Log.of(source.log())
-    arms = es.Bandit(es.EnsembleSampling(es.IndependentArms(2), 4))  # there is nothing to record
+    arms = es.Bandit(ARMS)  # there is nothing to record
     arms.learn(arms.choose().id, 1.0)
     assert [es.Log.of(source).dim for source in (arms, arms.log())] == [0, 0]
 
 
 def test_offers_of_different_sizes_are_filled_up_in_memory_and_on_disk(monkeypatch):
-    bandit = es.Bandit(es.EnsembleSampling(es.Linear(2), 5), floor=0.2)
+    bandit = es.Bandit(es.Uniform())
     rng, tables = np.random.default_rng(4), []
     for size in (1, 3, 2, 4, 3, 1, 2, 4, 2):
         tables.append(rng.normal(size=(size, 2)).repeat(2 if size == 2 else 1, axis=0))
@@ -170,7 +170,7 @@ def test_offers_of_different_sizes_are_filled_up_in_memory_and_on_disk(monkeypat
 
 
 def test_an_exported_file_is_read_again_and_names_are_kept_in_any_order(tmp_path):
-    bandit = es.Bandit.open(tmp_path / "b", es.EnsembleSampling(es.Linear(1), 4), floor=0.5)
+    bandit = es.Bandit.open(tmp_path / "b", es.Uniform())
     for t in range(12):
         names = ["tea", "cola", "milk"] if t % 3 else ["cola", "tea"]
         decision = bandit.choose({name: {"size": float(len(name))} for name in names})

@@ -1,32 +1,26 @@
 """Replay: an agent learns from the log's decisions that it would have made, as a bandit would."""
 
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from log_examples import (
-    AGENT,
-    AT,
-    CHOSEN,
-    GREEDY,
-    LOG,
-    SHARES,
-    UNITS,
-    D,
-    InPython,
-    K,
-    N,
-    X,
-    Y,
-    action,
-    eighths,
-    update,
-)
+from log_examples import AGENT, COLUMNS, GREEDY, LOG, UNITS, InPython, act, action, eighths, update
 
 import ensemble_sampling as es
 from ensemble_sampling.evaluation import log as logs
 from ensemble_sampling.evaluation.informed import Pupil
 from ensemble_sampling.evaluation.replay import play
+
+N, K, D = 60, 3, 2
+AT, X, SHARES, CHOSEN, Y = COLUMNS
+
+
+@pytest.fixture(autouse=True)
+def parts_of_one_size(monkeypatch):
+    """For which the loop is compiled once."""
+    monkeypatch.setattr(logs, "CHUNK", 64)
 
 
 def test_replay_learns_from_what_it_would_have_done_and_nothing_else():
@@ -34,11 +28,10 @@ def test_replay_learns_from_what_it_would_have_done_and_nothing_else():
     found, agent = es.replay(LOG, AGENT, seed=5, normalise=False), AGENT
     keys = jax.random.split(jax.random.key(5, impl="threefry2x32"), 4)
     state, rows = agent.init(keys[0]), []
-    act = jax.jit(lambda *now: agent.act(*now))
     for i in range(N):
         now = [jax.random.fold_in(key, i) for key in keys]
         x = jnp.broadcast_to(jnp.asarray(X[i], float), (K, D))
-        index = act(now[1], state, x, jnp.ones(K, bool))
+        index = act(agent, now[1], state, x, jnp.ones(K, bool))
         luck = jax.random.uniform(now[2])
         if index == CHOSEN[i] and luck < SHARES.min() / SHARES[i, CHOSEN[i]]:
             state = update(agent, now[3], state, action(CHOSEN[i], x[0]), jnp.asarray(Y[i], float))
@@ -51,13 +44,13 @@ def test_replay_learns_from_what_it_would_have_done_and_nothing_else():
 
 def test_replay_gives_uniform_play_its_value_whatever_the_logging():
     rng, shares = np.random.default_rng(6), np.array([0.6, 0.3, 0.1])
-    chosen = rng.choice(3, 20_000, p=shares)
-    log = es.Log(chosen, 1.0 * chosen, propensities=np.tile(shares, (20_000, 1)))
+    chosen = rng.choice(3, 6000, p=shares)
+    log = es.Log(chosen, 1.0 * chosen, propensities=np.tile(shares, (6000, 1)))
     found = es.replay(log, es.Uniform())
-    assert len(found.rewards) == pytest.approx(2000, abs=150)
+    assert len(found.rewards) == pytest.approx(600, abs=75)
     assert found.value.low < 1.0 < found.value.high
     more = es.replay(log, es.Uniform(), least=0.2)
-    assert len(more.rewards) == pytest.approx(20_000 * (0.2 + 0.2 + 0.1) / 3, abs=200)
+    assert len(more.rewards) == pytest.approx(6000 * (0.2 + 0.2 + 0.1) / 3, abs=100)
     never = np.tile([0.5, 0.5, 0.0], (N, 1))
     with pytest.raises(ValueError, match=r"refused: .*% of the policy's probability"):
         es.replay(es.Log(AT % 2, Y, propensities=never), es.Uniform())
@@ -68,17 +61,17 @@ def test_replay_gives_uniform_play_its_value_whatever_the_logging():
 def test_units_do_not_matter_to_replay_which_learns_again_in_every_new_scale():
     """Features in units of their usual size are the same numbers, to rounding, in any unit."""
     rng = np.random.default_rng(3)
-    x, chosen = rng.normal(size=(600, D)), rng.integers(0, K, 600)
-    y = x[:, 0] * (chosen - 1) + 0.3 * rng.normal(size=600)
+    x, chosen = rng.normal(size=(300, D)), rng.integers(0, K, 300)
+    y = x[:, 0] * (chosen - 1) + 0.3 * rng.normal(size=300)
 
     def replayed(units, **options):
-        log = es.Log(chosen, y, propensities=np.full((600, K), 1 / K), context=x * units)
+        log = es.Log(chosen, y, propensities=np.full((300, K), 1 / K), context=x * units)
         return es.replay(log, AGENT, **options)
 
     plain, moved = (replayed(units) for units in (1.0, 2.0 ** np.array([10.0, -10.0])))
     np.testing.assert_array_equal(plain.rows, moved.rows)
     assert not np.array_equal(plain.rows, replayed(1024, normalise=False).rows)
-    assert plain.rewards[-60:].mean() > 0.5  # E max(x, -x) is 0.8
+    assert plain.rewards[-40:].mean() > 0.5  # E max(x, -x) is 0.8
 
 
 def strays():
@@ -135,10 +128,10 @@ def test_an_offset_of_outcomes_changes_nothing_in_replay_for_the_default_agent()
 def test_an_offset_of_outcomes_changes_nothing_in_replay_with_features():
     """Where all is learned again in every new scale of features."""
     rng = np.random.default_rng(3)
-    x, chosen = rng.normal(size=(120, 1)), rng.integers(0, 2, 120)
-    y = np.round(8 * (x[:, 0] * (2 * chosen - 1) + 0.3 * rng.normal(size=120))) / 8
+    x, chosen = rng.normal(size=(120, D)), rng.integers(0, K, 120)
+    y = np.round(8 * (x[:, 0] * (chosen - 1) + 0.3 * rng.normal(size=120))) / 8
     near, far = (
-        es.replay(es.Log(chosen, y + offset, np.full(120, 0.5), context=x), None)
+        es.replay(es.Log(chosen, y + offset, np.full(120, 1 / K), context=x), None)
         for offset in (0.0, 2.0**27)
     )
     np.testing.assert_array_equal(near.rows, far.rows)
