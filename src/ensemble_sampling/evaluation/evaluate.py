@@ -112,7 +112,7 @@ def evaluate(
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Say whose mistake it was, where there are several."""
+    """Name the policy in an error, where there are several."""
     try:
         yield
     except (TypeError, ValueError) as error:

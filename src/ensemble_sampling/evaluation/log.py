@@ -42,7 +42,7 @@ class Log:
         filled up to the largest and told apart by this.
     actions: the names of the K actions, where they are the same in every decision
 
-    What is wrong is said by name and with its count, before anything is computed from it.
+    Errors say what is wrong and in how many decisions, before anything is computed.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Log:
 
     @property
     def mark(self) -> str:
-        """By which the same decisions and outcomes are known again."""
+        """A digest of decisions and outcomes, by which a log is recognised."""
         found = hashlib.blake2b(self.chosen.tobytes(), digest_size=16)
         found.update(self.outcome.tobytes())
         return found.hexdigest()

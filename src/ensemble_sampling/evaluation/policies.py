@@ -1,4 +1,4 @@
-"""Whatever can decide, as the probabilities it would have given to all actions of a log."""
+"""Policies of every kind, as the probabilities that they would have given to a log's actions."""
 
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ BATCH = 256  # decisions that an agent's models look at together: what they comp
 def probabilities(policy: Any, log: Log, seed: int = 0, normalise: bool = True) -> np.ndarray:
     """How likely a policy would have chosen each action in every decision (n, K).
 
-    It is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for the
+    A policy is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for the
     default one, as the other half of the log would have taught it; a function of an `Offer`; or
     the probabilities themselves.
     """
@@ -87,7 +87,7 @@ def _of_function(function: Any, log: Log) -> Any:
 
     if hasattr(function, "lower"):
         return _in_chunks(jax.jit(jax.vmap(one)), log, slice(0, len(log)))
-    return [row(offer) for offer in log.offers()]
+    return [np.asarray(row(offer), np.float64) for offer in log.offers()]
 
 
 def _in_chunks(function: Any, log: Log, decisions: slice) -> np.ndarray:
