@@ -316,12 +316,16 @@ class Replica:
         return drawn if now is None or not now.usual.origin else self._shifted(drawn)
 
     def choose_many(
-        self, numbers: Sequence[int], offers: Sequence[Offer], state: Any
+        self,
+        numbers: Sequence[int],
+        offers: Sequence[Offer],
+        tables: Sequence[np.ndarray],
+        state: Any,
     ) -> list[Drawn]:
-        """As `choose` for each of several offers, in few calls of a compiled program."""
+        """As `choose` for each of several offers, in few calls of a compiled program; `tables` are
+        theirs, see `table`."""
         found: dict[int, Drawn] = {}
         alike: dict[Any, list[int]] = {}
-        tables = [self.table(offer) for offer in offers]
         for n, (table, offer) in enumerate(zip(tables, offers, strict=True)):
             rows = room(len(offer.available)) if self.inputs.arms is None else len(table)
             alike.setdefault((rows, table.shape[1]), []).append(n)

@@ -12,6 +12,7 @@ from ..decide import shadows
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
 from ..files import Damaged
+from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, SETTINGS, Replicas
 from .types import Refused, Settings, refusing
@@ -70,12 +71,12 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
     """Within a turn: settle what the first decision would have, as the other bandit did."""
     said, theirs = replicas.ledger.description, about["agent"]
     known = {name: theirs[name] for name in ("hasher", "columns") if name in theirs}
-    if replicas.main.setup.recipe is not None and {**said, **known} != said:
+    if {**said, **known} != said:
         with refusing():
             Hasher.recorded(known.get("hasher"))
+            Columns.recorded(known.get("columns"))
         replicas.ledger.describe({**said, **known})
         replicas.reload()
-    replicas.main.settle(about["width"])
 
 
 def shadow(replicas: Replicas, name: str) -> None:
@@ -108,6 +109,6 @@ def promote(replicas: Replicas, name: str) -> None:
                 raise Refused("unknown", f"there is no shadow {name!r}")
             learned = ledger.stored(f"shadow-{known.number}.safetensors")
             one = shadows.candidate(candidates[name], replicas.main)
-            shadows.promote(ledger, name, one, replicas.main)
+            shadows.promote(ledger, name, one)
         if learned is not None:
             ledger.store(SNAPSHOT, learned)

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,16 +12,15 @@ from msgspec import structs
 from ..decide.decisions import Values
 from ..decide.programs import Drawn, room
 from ..decide.replica import MANY, Replica
-from ..decide.setup import common_width
-from ..inputs.columns import needs_hasher
 from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Event, Opinion
-from ..ledger.offers import StoredOffer
+from ..ledger.rows import decided
 from . import types
 from .outcomes import observe
 from .replicas import Replicas
 from .types import Choose, Decision, Learn, Refused
 
+MISTAKES = (TypeError, ValueError, OverflowError, RecursionError)  # in a request
 RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
@@ -32,6 +31,14 @@ class Draft(NamedTuple):
     row: DecisionRow
     opinions: list[Opinion]
     decision: Decision
+
+
+class Asked(NamedTuple):
+    """A request, what is on offer in it, and that as numbers."""
+
+    request: Choose
+    offer: Offer
+    table: np.ndarray
 
 
 class Later(NamedTuple):
@@ -45,10 +52,6 @@ Answer = list[Decision] | Refused | Later
 
 class Changed(Exception):
     """The ledger's configuration is no longer the one that is loaded."""
-
-
-class DryRun(Exception):
-    """Nothing of what a block has settled holds."""
 
 
 class Decider:
@@ -80,83 +83,106 @@ class Decider:
             while True:
                 if replicas.loaded is None:
                     replicas.load()
-                main, first = replicas.main, replicas.main.width is None
-                with suppress(Changed), main.setup.tentative(main):
-                    # Programs are compiled before the transaction, for which other processes wait.
-                    drafts = self._drafts(decisions, hurry and not first)
+                main, drafts = self._drafts(decisions, hurry)
+                with suppress(Changed):
                     with self._ledger.turn():
-                        if self._ledger.configured != replicas.loaded or (
-                            first and self._ledger.decisions
-                        ):
+                        if self._ledger.configured != replicas.loaded:
                             raise Changed
+                        if main is not replicas.main:
+                            self._ledger.describe(main.setup.description)
                         answers = self._record(drafts)
-                        return answers, observe(replicas, outcomes) if outcomes else []
+                        flags = observe(replicas, main, outcomes) if outcomes else []
+                    if main is not replicas.main:
+                        replicas.main = main
+                        replicas.load()
+                    return answers, flags
                 replicas.load()
 
     def _drafts(
         self, groups: Sequence[Sequence[Choose]], hurry: bool
-    ) -> list[list[Draft] | Refused | Later]:
-        """Read all, then choose for all that can be at once."""
-        read = [self._offers(group, hurry) for group in groups]
-        able = [(group, one) for group, one in zip(groups, read, strict=True) if type(one) is list]
-        asked = [pair for group, one in able for pair in zip(group, one, strict=True)]
-        drafts = iter(self._draft(asked, hurry))
-        return [[next(drafts) for _ in one] if isinstance(one, list) else one for one in read]
+    ) -> tuple[Replica, list[list[Draft] | Refused | Later]]:
+        """Choose for all groups at once, by a replica that covers all that is said in them."""
+        main, read = self.replicas.main, []
+        for group in groups:
+            main, offers = self._read(main, group)
+            read.append(offers)
+        hurry = hurry and main is self.replicas.main  # one that grew is compiled in any case
+        pairs = zip(groups, read, strict=True)
+        asked = [self._asked(main, group, offers, hurry) for group, offers in pairs]
+        able = [one for group in asked if isinstance(group, list) for one in group]
+        drafts = iter(self._draft(main, able, hurry))
+        return main, [
+            [next(drafts) for _ in group] if isinstance(group, list) else group for group in asked
+        ]
 
-    def _offers(self, group: Sequence[types.Offer], hurry: bool) -> list[Offer] | Refused | Later:
-        """Offers as numbers. The first ones settle how many features there are. Over HTTP nobody
-        can choose a hasher later, and a description by names may have more of them the next time:
-        such descriptions are hashed from the first."""
-        main = self.replicas.main
+    def _read(
+        self, main: Replica, group: Sequence[Choose]
+    ) -> tuple[Replica, list[Offer] | Refused]:
+        """Offers as they were given, and a replica that covers them. One that grew out of `main`
+        learns the history first: it would else decide as if there were none."""
         try:
-            with main.setup.tentative(main):
-                if main.width is None:
-                    worded = (needs_hasher(o.actions, o.context) or _described(o) for o in group)
-                    main.setup.bring_hasher(main, worded)
-                read, width = main.inputs.read, main.width
-                offers = [read(o.actions, o.context, o.available, width) for o in group]
-                if width is None:
-                    main.settle(common_width(offers))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            offers = [main.inputs.read(o.actions, o.context, o.available) for o in group]
+            if all(map(main.inputs.covers, offers)):
+                return main, offers
+            grown = main.covering(offers)
+        except MISTAKES as error:
+            return main, Refused("invalid", str(error))
+        with self._ledger.turn(write=False):
+            learner = Replica(grown.setup)
+            learner.sync(self._ledger)
+            grown.version = learner.version
+        return grown, offers
+
+    def _asked(
+        self,
+        main: Replica,
+        group: Sequence[Choose],
+        offers: list[Offer] | Refused,
+        hurry: bool,
+    ) -> list[Asked] | Refused | Later:
+        """Requests with their offers as numbers."""
+        if isinstance(offers, Refused):
+            return offers
+        try:
+            tables = [main.table(offer) for offer in offers]
+        except MISTAKES as error:
             return Refused("invalid", str(error))
         new = self._new(offers) if hurry else []
-        return Later(new[0]) if new else offers
+        return Later(new[0]) if new else list(map(Asked, group, offers, tables))
 
-    def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool) -> list[Draft]:
+    def _draft(self, main: Replica, asked: Sequence[Asked], hurry: bool) -> list[Draft]:
         """Choose for each, and ask the shadows for their opinions."""
         # Random numbers in place of the decisions' own, which are known when they are recorded.
-        numbers, main = self._rng.integers(2**32, size=len(asked)).tolist(), self.replicas.main
-        state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for _, offer in asked]
-        if hurry and len(asked) > 1 and self._new([offer for _, offer in asked], MANY):
-            each = zip(numbers, tables, strict=True)  # one by one, until programs are compiled
-            drawn = [main.choose_many([n], [one], state)[0] for n, one in each]
+        numbers = self._rng.integers(2**32, size=len(asked)).tolist()
+        offers, tables = [one.offer for one in asked], [one.table for one in asked]
+        state = main.sync(self._ledger)
+        if hurry and len(asked) > 1 and self._new(offers, MANY):
+            each = zip(numbers, offers, tables, strict=True)  # until programs are compiled
+            drawn = [main.choose_many([n], [o], [t], state)[0] for n, o, t in each]
         else:
-            drawn = main.choose_many(numbers, tables, state)
+            drawn = main.choose_many(numbers, offers, tables, state)
         every = zip(numbers, asked, drawn, strict=True)
-        return [self._chosen(number, *pair, found) for number, pair, found in every]
+        return [self._chosen(number, one, found) for number, one, found in every]
 
-    def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
+    def _chosen(self, number: int, asked: Asked, drawn: Drawn) -> Draft:
         """The decision, from what the agent has drawn and by the settings."""
-        table, names, mask, context = offer
-        index, shares, values = drawn
+        request, offer, _ = asked
+        (index, shares, values), free = drawn, offer.available
         settings, ledger = self.replicas.settings, self._ledger
         if settings.mode == "apprentice":
-            index = int(mask.argmax())
-            shares = (np.arange(len(mask)) == index).astype(shares.dtype)
+            index = int(free.argmax())
+            shares = (np.arange(len(free)) == index).astype(shares.dtype)
         elif settings.floor:
-            shares = (1 - settings.floor) * shares + settings.floor * mask / mask.sum()
+            shares = (1 - settings.floor) * shares + settings.floor * free / free.sum()
             index = self._index(shares)
         shares = shares.astype(ledger.dtype, copy=False)
-        chosen = table[index if len(table) > 1 else 0].astype(ledger.dtype)
-        kept = StoredOffer(names, table, context, mask) if ledger.keeps == "all" else None
-        name = None if names is None else names[index]
-        row = DecisionRow(number, time.time(), index, name, chosen, shares, offer=kept)
+        row = decided(number, time.time(), offer, index, shares, request.subject)
         shadows, apprentice = self.replicas.shadows, self.replicas.apprentice
-        said = shadows.opinions(ledger, [row], [offer]) if shadows.awake else []
+        said = shadows.opinions(ledger, [row]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
             chance = float(drawn.probabilities[index])
             said.append(Opinion(number, apprentice.number, drawn.index, chance, 1.0))
-        return Draft(request, row, said, _decision(request, row, names, values))
+        return Draft(request, row, said, _decision(request, row, offer.names, values))
 
     def _index(self, shares: np.ndarray) -> int:
         total = np.where(shares > 0, np.cumsum(shares, dtype=float), -1.0)
@@ -165,7 +191,7 @@ class Decider:
     def _record(self, groups: Sequence[list[Draft] | Refused | Later]) -> list[Answer]:
         """Within a turn: number and record the decisions; one whose event is known is answered as
         before."""
-        ledger, main = self._ledger, self.replicas.main
+        ledger = self._ledger
         drafts = [draft for group in groups if isinstance(group, list) for draft in group]
         keys = [(one.request.event, one.request.slot) for one in drafts if one.request.event]
         known: dict[tuple[str | None, str], Decision] = {
@@ -190,10 +216,6 @@ class Decider:
                 events.append(Event(request.event, request.slot, number, request.deferred))
                 known[key] = structs.replace(decision, again=True)
         if rows:
-            if first == 0:
-                main.setup.settle(main, ledger, main.width)
-            main.setup.record_columns(ledger)
-            self.replicas.loaded = ledger.configured
             ledger.add_decisions(rows, said, events=events)
         answers = iter(made)
         return [
@@ -211,44 +233,40 @@ class Decider:
 
     def predict(self, request: types.Offer) -> types.Prediction:
         """What a decision would be made of; nothing is recorded."""
-        if self.replicas.main.width is not None:
-            with self._dry_run():
-                offer = self._offer(request)
-            self.prepare(offer, 1)  # while others are decided
-        with self._dry_run():
-            (draft,) = self._draft([(Choose(), self._offer(request))], hurry=False)
+        asked = Choose(request.actions, request.context, request.available)
+        with self.replicas.door:
+            main, one = self._one(asked)
+        if main is self.replicas.main:
+            self.prepare(one.offer, 1)  # while others are decided
+        with self.replicas.door:
+            main, one = self._one(asked)
+            (draft,) = self._draft(main, [one], hurry=False)
         made = draft.decision
         return types.Prediction(made.actions, made.probabilities, made.mean, made.spread)
 
-    def _offer(self, request: types.Offer) -> Any:
-        found = self._offers([request], hurry=False)
-        if isinstance(found, Refused):
-            raise found
-        return found[0]
+    def _one(self, request: Choose) -> tuple[Replica, Asked]:
+        """A single request as it would be decided."""
+        main, offers = self._read(self.replicas.main, [request])
+        found = self._asked(main, [request], offers, hurry=False)
+        if not isinstance(found, list):
+            raise found if isinstance(found, Refused) else AssertionError(found)
+        return main, found[0]
 
-    @contextmanager
-    def _dry_run(self) -> Iterator[None]:
-        """A block after which nothing holds that offers have settled in it."""
-        with self.replicas.door, suppress(DryRun):
+    def value(self, offer: Offer) -> Values | None:
+        """The values of an earlier offer's actions, by the present state; None where nobody can
+        tell any more."""
+        self.prepare(offer, 1)
+        with self.replicas.door, suppress(*MISTAKES):
             main = self.replicas.main
-            with main.setup.tentative(main):
-                yield
-                raise DryRun
-
-    def value(self, offer: StoredOffer) -> Values | None:
-        """The values of an earlier offer's actions, by the present state."""
-        self.prepare(Offer(offer.table, offer.names, offer.available), 1)
-        with self.replicas.door:
-            main = self.replicas.main
-            state = main.sync(self._ledger)
-            return main.choose_many([0], [(offer.table, offer.available)], state)[0].values
+            tables, state = [main.table(offer)], main.sync(self._ledger)
+            return main.choose_many([0], [offer], tables, state)[0].values
 
     def _shape(self, offer: Offer) -> Any:
         """The shape for which programs are compiled; a fixed set of actions has one."""
-        rows, main = len(offer.mask), self.replicas.main
+        rows, main = len(offer.available), self.replicas.main
         rows = room(rows) if main.inputs.arms is None else rows
         others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
-        return rows, len(offer.table) > 1, main.programs.kind, *others
+        return rows, offer.actions is None, main.programs.kind, *others
 
     def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
         """The offers without a compiled program for so many of their shape at once."""
@@ -265,12 +283,12 @@ class Decider:
                 return False
             shape = self._shape(offer)
         if self._sizes.get(shape, 0) < size:
-            about = (offer.table, offer.mask)
             with suppress(Exception):  # a decision will raise it again
-                main.choose_many([0] * size, [about] * size, _state(main))
+                tables = [main.table(offer)] * size
+                main.choose_many([0] * size, [offer] * size, tables, _state(main))
                 if size == 1:
                     for shadow in shadows.values():
-                        shadow.choose(0, *about, _state(shadow))
+                        shadow.choose(0, offer, _state(shadow))
                     if main.version is not None:
                         main.outcome(0.0, self._ledger)
             self._sizes[shape] = size
@@ -287,13 +305,10 @@ class Decider:
                 rows = [*ledger.between(max(0, number - RECENT), number)]
             if main.agent is None or not rows:
                 return
-            self.warmed, hasher = True, main.inputs.hasher
-            found = [Offer(o.table, o.names, o.available) for r in rows if (o := r.offer)]
+            self.warmed = True
+            found = [row.offer for row in rows if row.offer is not None]
             shapes = [self._shape(offer) for offer in found]
         often, offers = Counter(shapes), dict(zip(shapes, found, strict=True))
-        if hasher is not None:
-            with suppress(ImportError):
-                hasher([{"a": "b"}])  # imports a large library
         end, size = time.monotonic() + seconds, 1
         while size <= MANY:
             for shape, _ in often.most_common():
@@ -321,13 +336,6 @@ def _decision(
         time=row.time,
         again=False,
     )
-
-
-def _described(request: types.Offer) -> bool:
-    """Whether an action or the context is described in words or by names."""
-    actions = request.actions
-    each = actions.values() if isinstance(actions, Mapping) else actions or ()
-    return any(isinstance(one, Mapping | str | None) for one in (*each, request.context or ()))
 
 
 def _state(replica: Replica) -> Any:

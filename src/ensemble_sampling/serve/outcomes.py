@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..decide.outcomes import Outcomes
+from ..decide.replica import Replica
 from ..ledger.ledger import Ledger
 from .replicas import Replicas
 from .types import Learn, Refused, refusing
@@ -13,21 +14,22 @@ from .types import Learn, Refused, refusing
 MOST = 1000  # outcomes assumed in one transaction, so that other processes need not wait long
 
 
-def observe(replicas: Replicas, groups: Sequence[Sequence[Learn]]) -> list[list[bool] | Refused]:
-    """Within a turn: record groups of outcomes, each as a whole or not at all; for each group,
-    which of its outcomes were new."""
+def observe(
+    replicas: Replicas, main: Replica, groups: Sequence[Sequence[Learn]]
+) -> list[list[bool] | Refused]:
+    """Within a turn: record groups of outcomes that `main` can learn, each as a whole or not at
+    all; for each group, which of its outcomes were new."""
     ledger, replies = replicas.ledger, []
     numbers = _numbers(ledger, [one.id for group in groups for one in group])
     known = ledger.find(list(numbers.values()))
-    outcomes = Outcomes(replicas.main, ledger)
+    outcomes = Outcomes(main, ledger)
     for group in groups:
         trial = outcomes.copy()
         try:
             flags = []
             for one in group:
-                if one.id not in numbers:
+                if (decided := known.get(numbers.get(one.id, -1))) is None:
                     raise _unknown(one.id)
-                decided = known[numbers[one.id]]
                 with refusing():
                     if replicas.settings.aggregation == "sum":
                         flags.append(trial.add(one.id, decided, one.outcome, one.ref))
@@ -74,9 +76,9 @@ def add(replicas: Replicas, id: str, amount: Any, ref: str | None = None) -> boo
 def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
     with replicas.turn():
         number = _numbers(replicas.ledger, [id]).get(id)
-        decided = None if number is None else replicas.ledger.decision(number)
-        if decided is None:
+        if number is None or not (known := replicas.ledger.find([number])):
             raise _unknown(id)
+        decided = known[number]
         outcomes = Outcomes(replicas.main, replicas.ledger)
         with refusing():
             new = how(outcomes, id, decided, *given)

@@ -47,15 +47,16 @@ class Reader:
             return Page(first, len(entries), more, columns(entries))
 
     def made_between(self, start: float, end: float, most: int) -> dict[str, list[Any]]:
-        """The decisions of a period as `Log.of` takes them; their offers may take `most` bytes."""
+        """The decisions of a period as `Log.of` takes them; they may take `most` bytes of
+        JSON."""
         entries, size = [], 0
         with self._ledger() as ledger:
             for row in ledger.all(offers=True):
                 if start <= row.time <= end:
                     entries.append(entry(row, ledger.decision_id))
-                    size += 0 if row.offer is None else row.offer.rows.nbytes
+                    size += len(encoded(entries[-1]))
                 if size > most:
-                    said = f"the features take more than {most >> 20} MiB: choose a shorter time"
+                    said = f"its log takes more than {most >> 20} MiB: choose a shorter time"
                     raise ValueError(said)
         return {name: [one[n] for one in entries] for n, name in enumerate(COLUMNS)}
 
@@ -70,7 +71,7 @@ class Reader:
             began, worked = time.monotonic(), time.thread_time()
             with self._ledger() as ledger:
                 found = asdict(summarize(ledger, times, warnings=warnings))
-            # Waiting counts little: else summaries of short histories would be old on a busy machine.
+            # Waiting counts little: else summaries of short histories were old on a busy machine.
             took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found

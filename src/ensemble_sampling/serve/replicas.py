@@ -46,7 +46,7 @@ class Replicas:
     ):
         self.given, self.candidates = given or Options(), dict(candidates or {})
         self.door = threading.RLock()
-        self.main, self.shadows = Replica(Setup(self.given), follows=True), Shadows()
+        self.main, self.shadows = Replica(as_served(self.given), follows=True), Shadows()
         self.settings, self.began = Settings(), False
         self.loaded: tuple[int, int] | None = None
         self.ledger = Ledger(place, shared=True)
@@ -91,7 +91,7 @@ class Replicas:
             tried += [(name, Options.recorded(said, one)) for name, one in self.candidates.items()]
         for name, options in tried:
             try:
-                return name, options, resume(Replica(Setup(options), follows=True), self.ledger)
+                return name, options, resume(Replica(as_served(options), follows=True), self.ledger)
             except ValueError as error:
                 errors.append(error)
         raise errors[0]
@@ -107,8 +107,7 @@ class Replicas:
     def turn(self) -> Iterator[None]:
         """A transaction, after loading what other processes have changed."""
         with self.door, self.ledger.turn():
-            settled = self.main.width is None and self.ledger.decisions > 0
-            if settled or self.ledger.configured != self.loaded:
+            if self.ledger.configured != self.loaded:
                 self.reload()
             yield
 
@@ -136,6 +135,12 @@ class Replicas:
     def close(self) -> None:
         with self.door:
             self.ledger.close()
+
+
+def as_served(options: Options) -> Setup:
+    """The setup of a bandit over HTTP, where whatever is described by names is hashed from the
+    first: nobody is there to choose a hasher when more of them come."""
+    return Setup(options, hashes=True)
 
 
 def settings(ledger: Ledger) -> Settings:

@@ -95,12 +95,13 @@ class Choose(Offer):
     """One decision to be made. The same `event` again gets the same answer.
 
     `slot` is which of several decisions of one event it is. For one that is `deferred`, no outcome
-    is assumed before it is activated.
+    is assumed before it is activated. `subject` is whom it is about, see `Erase`.
     """
 
     event: Word | None = None
     slot: Slot = ""
     deferred: bool = False
+    subject: Word | None = None
 
 
 class ChooseMany(Body):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..decide.replica import Replica, resume
-from ..decide.setup import Setup
 from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
 from ..ledger.ledger import Ledger
 from .outcomes import expire
-from .replicas import Replicas, settings
+from .replicas import Replicas, as_served, settings
 from .types import Refused
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
@@ -92,9 +91,8 @@ class Updater:
                 self._ledger.lease(self.holder, 4 * LEASE, FOLLOWER)  # one follower will do
             self._followed = self._ledger.holder(FOLLOWER) is not None
         with self._ledger.turn(write=False):
-            begun = self._ledger.decisions > 0
             changed = self._replicas.loaded != self._ledger.configured
-        if changed or (begun and self._replicas.main.width is None):
+        if changed:
             self._replicas.load()
         if self.learning:
             self._learn()
@@ -134,7 +132,7 @@ class Updater:
 
     def _reload(self) -> None:
         """Within a turn: new replicas by the configuration of today, which learn."""
-        self._replica = resume(Replica(Setup(self._replicas.options)), self._ledger)
+        self._replica = resume(Replica(as_served(self._replicas.options)), self._ledger)
         self._shadows = self._replicas.watching(self._ledger, self._replica)
         self._published = {}  # a file of the same name may be another agent's
         self._loaded = self._ledger.configured
@@ -169,9 +167,7 @@ class Updater:
             seen = (self._ledger.stored_version(replica.file), replica)
             if seen[0] is not None and seen != self._seen.get(replica.file):
                 read.append((seen, replica, self._ledger.stored(replica.file)))
-        with self._ledger.turn(
-            write=False
-        ):  # begun after reading: it has every outcome the states know
+        with self._ledger.turn(write=False):  # begun after reading: it knows all that they know
             self._replicas.settings = settings(self._ledger)
             for seen, replica, content in read:
                 if replica.width is None or content is None:
