@@ -11,10 +11,10 @@ from servers import new_place
 from ensemble_sampling.decide import overview
 from ensemble_sampling.decide.decisions import Values
 from ensemble_sampling.decide.overview import history, recent
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.intervals import Span
 from ensemble_sampling.ledger import ledger as ledger_module
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
-from ensemble_sampling.ledger.offers import StoredOffer
 
 NAMES = [f"a{n}" for n in range(12)]
 
@@ -183,13 +183,13 @@ def test_recent_decisions_say_why():
     ledger, row = Ledger(None), np.zeros(1, np.float32)
     share = np.array([0.2, 0.0, 0.5, 0.3], np.float32)
     free = np.array([True, False, True, True])
-    offer = StoredOffer(["tea", "gone", 7, "<b>"], np.arange(4, dtype=np.float32)[:, None], 0, free)
+    offer = Offer(np.arange(4, dtype=np.float32)[:, None], None, ["tea", "gone", 7, "<b>"], free)
     ledger.add_decisions([DecisionRow(0, 10.0, 3, "<b>", row, share, offer=offer)])
     ledger.add_decisions([DecisionRow(1, 11.0, 2, 7, row, share, offer=offer)])
     ledger.add_outcomes([OutcomeRow(0, 2.5, 2.5)])
 
     def value(offered):
-        x = offered.rows[:, 0].astype(float)
+        x = offered.actions[:, 0].astype(float)
         return Values(np.where(x == 2, np.nan, 10 * x), x)
 
     newest, older = recent(ledger, 5, value)

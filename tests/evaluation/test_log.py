@@ -7,7 +7,7 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.evaluation import log as logs
-from ensemble_sampling.evaluation import sources
+from ensemble_sampling.evaluation import said
 from ensemble_sampling.ledger.export import export
 
 ARMS = es.EpsilonGreedy(es.IndependentArms(3), 0.2)
@@ -152,7 +152,7 @@ def test_offers_of_different_sizes_are_filled_up_in_memory_and_on_disk(monkeypat
         tables.append(rng.normal(size=(size, 2)).repeat(2 if size == 2 else 1, axis=0))
         bandit.learn(bandit.choose(tables[-1]).id, 1.0)
     read = [es.Log.of(bandit), es.Log.of(bandit.log())]
-    monkeypatch.setattr(sources, "IN_MEMORY", 1)
+    monkeypatch.setattr(said, "IN_MEMORY", 1)
     read.append(es.Log.of(bandit))
     for log in read:
         for chunk in (4, 100):
@@ -165,7 +165,7 @@ def test_offers_of_different_sizes_are_filled_up_in_memory_and_on_disk(monkeypat
     assert others == [pytest.approx(one), one]
     wider = bandit.log()
     wider["offer"][0] = [[1.0, 2.0, 3.0]]
-    with pytest.raises(ValueError, match="actions must have"):
+    with pytest.raises(ValueError, match="actions have 3 features, got 2"):
         es.Log.of(wider)
 
 
@@ -184,8 +184,8 @@ def test_an_exported_file_is_read_again_and_names_are_kept_in_any_order(tmp_path
     seen = []
 
     def tea(offer):
-        seen.append(list(offer.actions))
-        return [float(name == "tea") for name in offer.actions] + [0.0] * (3 - len(offer.actions))
+        seen.append(list(offer.names))
+        return [float(name == "tea") for name in offer.names]
 
     logs = [want, es.Log.of(tmp_path / "b"), es.Log.of(pd.read_csv(tmp_path / "log.csv"))]
     first, second, third = (es.evaluate(log, tea) for log in logs)

@@ -1,5 +1,7 @@
 """Frames, dictionaries and rows: columns are matched by name, and survive a reopening."""
 
+# pyright: reportOptionalMemberAccess=false
+
 import itertools
 from datetime import date, datetime, timedelta
 from functools import partial

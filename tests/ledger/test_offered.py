@@ -1,6 +1,6 @@
 """What was on offer comes back from the ledger as it was said, and what repeats is kept once."""
 
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
 import sqlite3
 from contextlib import closing

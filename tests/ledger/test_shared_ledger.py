@@ -1,5 +1,8 @@
 """Several processes write to one ledger in turns: nothing is lost, doubled or half-written."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalSubscript=false
+
 import os
 import signal
 import subprocess

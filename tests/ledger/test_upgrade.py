@@ -1,5 +1,7 @@
 """Folders made by the version before are brought up to date by one command, and lose nothing."""
 
+# pyright: reportCallIssue=false, reportArgumentType=false
+
 import json
 import sqlite3
 import zipfile

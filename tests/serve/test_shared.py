@@ -14,6 +14,7 @@ import ensemble_sampling as es
 from ensemble_sampling.decide.replica import Replica
 from ensemble_sampling.decide.summary import summarize
 from ensemble_sampling.decide.transfer import export_history
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger import sqlite
 from ensemble_sampling.serve import outcomes
 from ensemble_sampling.serve.decider import Later
@@ -64,8 +65,8 @@ def test_probabilities_are_those_it_was_drawn_from(opened):
     one.configure(Settings(floor=0.6))
     mask = np.array([True, False, True])
     many = one.choose(*[ROWS[1]] * 4000, available=mask.tolist())
-    table = np.array(ROWS[1], np.float32)
-    own = one.main.choose(0, table, mask, one.main.sync(one.ledger)).probabilities
+    offer = one.main.inputs.read(ROWS[1], None, mask)
+    own = one.main.choose(0, offer, one.main.sync(one.ledger)).probabilities
     expected = 0.4 * own + 0.6 * mask / 2
     np.testing.assert_allclose(many[0].probabilities, expected, rtol=1e-6)
     drawn = np.bincount([made.index for made in many], minlength=3) / 4000
@@ -78,11 +79,13 @@ def test_many_at_once_are_those_one_by_one(opened):
     state, rng, offers = one.main.sync(one.ledger), np.random.default_rng(1), []
     for n in range(50):
         table = rng.normal(size=(1 + n % 20, 2)).astype(np.float32)
-        offers.append((table, rng.random(len(table)) < 0.7))
-        offers[-1][1][0] = True
-    together = one.main.choose_many(range(50), offers, state)
-    for n, (table, mask) in enumerate(offers):
-        index, shares, values = one.main.choose(n, table, mask, state)
+        mask = rng.random(len(table)) < 0.7
+        mask[0] = True
+        offers.append(Offer(table, None, None, mask))
+    tables = [one.main.table(offer) for offer in offers]
+    together = one.main.choose_many(range(50), offers, tables, state)
+    for n, offer in enumerate(offers):
+        index, shares, values = one.main.choose(n, offer, state)
         assert together[n][0] == index
         np.testing.assert_allclose(together[n][1], shares, rtol=1e-6, atol=1e-7)
         np.testing.assert_allclose(together[n][2], values, rtol=1e-5, atol=1e-6)
@@ -294,16 +297,16 @@ def test_offers_that_are_refused_leave_the_others_alone(opened):
 
 def test_in_a_hurry_what_has_to_be_compiled_first_is_left_for_later(opened, monkeypatch):
     one, rows = opened(), Choose(ROWS[0])
-    one.ask(rows)
-    many = Choose(np.random.default_rng(1).normal(size=(9, 2)).tolist())
-    answers, _ = one.work([[rows], [many], [Choose([[1.0]])]], hurry=True)
+    one.ask(rows)  # the first is compiled for in any case
+    many, lots = (Choose(np.random.default_rng(1).normal(size=(n, 2)).tolist()) for n in (9, 40))
+    answers, _ = one.work([[lots], [many], [Choose([[1.0]])]], hurry=True)
     assert [type(answer) for answer in answers[:2]] == [Later, Later]
     assert (answers[2], one.ledger.decisions) == ("invalid", 1)
     assert one.decider.prepare(answers[0].offer, 1)
     event = Choose(ROWS[0], event="a")
-    answers, _ = one.work([[event, rows], [many], [event]], hurry=True)
-    assert [len(answers[0]), type(answers[1]), len(answers[2])] == [2, Later, 1]
-    assert (answers[2][0].id, one.ledger.decisions) == (answers[0][0].id, 3)
+    answers, _ = one.work([[event, rows], [many], [event], [lots]], hurry=True)
+    assert [len(answers[0]), type(answers[1]), *map(len, answers[2:])] == [2, Later, 1, 1]
+    assert (answers[2][0].id, one.ledger.decisions) == (answers[0][0].id, 4)
     two = opened()
     two.decider.warm()  # by what the other was asked
     assert two.decider.warmed
@@ -391,9 +394,9 @@ def test_a_shadow_says_what_that_of_a_bandit_would(opened):
     one.step()
     mask = np.array([True, False, True])
     (made,) = one.choose(ROWS[0], available=mask.tolist())
-    replica = es.Bandit(RIVAL)._replica
-    table = np.array(ROWS[0], np.float32)
-    shares = replica.choose(0, table, mask, replica.sync(one.ledger)).probabilities
+    offer = one.main.inputs.read(ROWS[0], None, mask)
+    replica = es.Bandit(RIVAL)._replica.covering([offer])
+    shares = replica.choose(0, offer, replica.sync(one.ledger)).probabilities
     (said,) = one.ledger.opinions(0)
     assert said.probability == pytest.approx(shares[made.index], abs=1e-6)
     assert (said.decision, said.propensity) == (5, pytest.approx(made.probability))
@@ -495,8 +498,8 @@ def _put(name, at, value):
         (_put("chosen", 0, -1), "index of an action"),
         (_put("chances", 0, 0.0), "a chance"),
         (_put("outcomes", 0, float("nan")), "outcome"),
-        (lambda about: about["outcomes"].pop(), "3 rows"),
-        (lambda about: about.pop("width"), "no exported history"),
+        (lambda about: about["outcomes"].pop(), "not of one length"),
+        (lambda about: about.pop("widths"), "no exported history"),
         (_put("agent", "normalise", False), "differ in normalise"),
         (_put("agent", "agent", {}), "another configuration's: they differ in agent"),
     ],

@@ -148,7 +148,8 @@ def test_what_is_followed_or_restored_lies_where_decisions_are_computed(pair):
     alone = es.Bandit(AGENT)._replica
     for replica, found in ((two.main, two.main.version), (alone, alone._begun(one.ledger))):
         assert found.outcomes == 5
-        replica.choose(0, np.array(ROWS, replica.dtype), np.ones(len(ROWS), bool), found.state)
+        replica = replica.covering([offer := replica.inputs.read(ROWS, None, None)])
+        replica.choose(0, offer, found.state)
         programs: Any = replica.programs
         assert found.state.layout is programs._states
         where = {inline.device() or jax.devices()[0]}  # put there once, not for every decision

@@ -14,8 +14,8 @@ from ..config import as_array, short
 from ..core import Action, Agent, Key, Wrapper, fact
 from ..decide.default import Default
 from ..decide.programs import Rule, State, learn
-from ..fast.threefry import PLAIN, begun
-from ..inputs.hashing import precision
+from ..fast.threefry import PLAIN, split_seed
+from ..inputs.features import precision
 from ..inputs.scale import LAST, Scale, Usual, frozen
 from .log import Log
 
@@ -24,13 +24,15 @@ class Pupil(NamedTuple):
     """An agent that is to learn from a log as a bandit would.
 
     scaled: whether it sees features in units of their usual size
-    default: whether it is the default agent, whose features are centred as well, and who takes
-        missing ones (NaN) for the usual
+    default: whether it is the default agent, whose features are centred as well, unless they are
+        hashed, and who takes missing ones (NaN) for the usual
+    hashed: whether features are
     """
 
     agent: Agent
     scaled: bool
     default: bool = False
+    hashed: bool = False
 
     @classmethod
     def of(cls, given: Any, log: Log, normalise: bool = True) -> "Pupil":
@@ -38,8 +40,8 @@ class Pupil(NamedTuple):
         if given is None:
             if not normalise:  # by which missing ones become the usual
                 refuse_missing(log, "normalise=False")
-            agent = Default().agent(log.arms if log.shared else None, log.dim, False)
-            return cls(agent, normalise, default=True)
+            agent = Default().agent(log.arms if log.shared else None, log.dim, log.hashed)
+            return cls(agent, normalise, default=True, hashed=log.hashed)
         agent = as_agent(given)
         check_sizes(agent, log.arms, log)
         if isinstance(agent, Informed):  # it has a scale of its own
@@ -55,7 +57,7 @@ class Pupil(NamedTuple):
         while that is not known), see `Usual`."""
         count, scale = frozen(len(x)), None
         if self.scaled and x.shape[1]:
-            centred = self.default
+            centred = self.default and not self.hashed
             scale = Scale.of(x[:count], centred) if count else Scale.init(x.shape[1], centred)
         if not self.default:
             return scale, outcome, 0.0, np.inf
@@ -84,7 +86,7 @@ class Pupil(NamedTuple):
     def as_bandit(self, seed: int, x: np.ndarray, chosen: np.ndarray, outcome: np.ndarray) -> State:
         """What a bandit of this seed knows after outcomes of rows x (n, d), in order: the same
         scale, the same keys, and so the same numbers."""
-        start, (_, stream) = begun(checks.size("seed", seed, least=0, below=2**32))
+        start, (_, stream) = split_seed(checks.size("seed", seed, least=0, below=2**32))
         words = np.column_stack([np.full(len(x), stream), np.arange(len(x)), chosen])
         key = jax.random.wrap_key_data(start, impl=PLAIN)
         return self.learn(key, words.astype(np.uint32), x, outcome)[0]

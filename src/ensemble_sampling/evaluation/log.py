@@ -1,6 +1,8 @@
 """A log of decisions as arrays: what was on offer, what was chosen how likely, what came of it."""
 
+import copy
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -8,7 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..inputs.hashing import missing
+from ..inputs.descriptions import from_text, missing
+from ..inputs.features import Inputs
+from ..inputs.scale import Fields
+from .said import Made, Said
 
 CHUNK = 8192  # decisions looked at together: all of their features fit into the cache, nearly
 
@@ -18,12 +23,20 @@ class Offer(NamedTuple):
 
     features: (K, d), the same row for all where they share a context
     available: (K,) which of the actions could be chosen
-    actions: their names, or None
+    actions: what was said of each action: a dictionary, text, a row of numbers, or None
+    context: what was said of all of them, likewise
+    names: of the actions, or None
+
+    Where offers differ in size, features and available are filled up to the largest one; the rest
+    has as many entries as there were actions. A compiled function sees features and available
+    alone.
     """
 
     features: Any
     available: Any
     actions: Any = None
+    context: Any = None
+    names: Any = None
 
 
 class Log:
@@ -58,8 +71,11 @@ class Log:
         actions: Sequence[Any] | None = None,
     ):
         self.actions = None if actions is None else list(actions)
-        self.names: Sequence[Sequence[Any]] | None = None  # of each decision, where they differ
         self.ledger: str | None = None  # the id of the one it was read from
+        self.said: Said | None = None  # where actions have descriptions, or names that differ
+        self.hashed = False  # whether features are made of descriptions by hashing
+        self._sizes: Any = None  # how many actions each decision has, where they differ
+        self._around = 0  # how many of the features are the context's
         if features is not None and context is not None:
             raise ValueError("give the features of all actions or the context they share, not both")
         chosen, outcome = _positions(chosen, self.actions), _column("outcome", outcome)
@@ -113,6 +129,50 @@ class Log:
 
         return read(source, **columns)
 
+    @classmethod
+    def read_vw(cls, path: str | os.PathLike[str], arms: int | None = None) -> "Log":
+        """The log of a file in Vowpal Wabbit's text format, of `--cb_adf` or `--cb K`, with costs
+        as rewards of the other sign; `.gz` is unpacked.
+
+        Of `--cb_adf` are files in which examples have several lines, of which one at most has a
+        label. Descriptions are dictionaries, namespace by namespace, and hashed for features.
+
+        arms: the K of `--cb K`; None: the largest action in the file.
+        """
+        from .vw import read_text
+
+        return read_text(path, arms)
+
+    @classmethod
+    def read_dsjson(cls, path: str | os.PathLike[str]) -> "Log":
+        """The log of a file of decisions with their labels as JSON, a line each, which Vowpal
+        Wabbit calls dsjson; `.gz` is unpacked. Lines without a label are left out, and counted."""
+        from .vw import read_dsjson
+
+        return read_dsjson(path)
+
+    def remember(self, said: Said | None, features: Any, inputs: Inputs, sizes: Any) -> None:
+        """What was said in decisions that all have outcomes, and the features made of it."""
+        self.said, self._given, self._sizes = said, features, sizes
+        self.hashed = inputs.hasher is not None
+        around = 0 if inputs.columns is None else inputs.columns.context
+        self._around = around if isinstance(around, int) else 0
+
+    def as_seen(self, inputs: Inputs, fields: Fields | None) -> "Log":
+        """The same with the features that these inputs make of what was said, in units."""
+        said, width = self.said, inputs.width
+        if said is None or width is None:
+            return self
+        for offer in said[:1]:
+            inputs.covers(offer)  # or says what is wrong
+        other = copy.copy(self)
+        vars(other).pop("missing", None)
+        other.hashed = inputs.hasher is not None
+        other._given = Made(
+            said, lambda: (inputs.table(offer, fields) for offer in said), width, self.shared
+        )
+        return other
+
     def __len__(self) -> int:
         """How many decisions have outcomes."""
         return len(self.chosen)
@@ -162,8 +222,26 @@ class Log:
         for rows in slices(len(self)):
             count = rows.stop - rows.start
             features = np.broadcast_to(self.features(rows), (count, self.arms, self.dim))
-            names = [self.actions] * count if self.names is None else self.names[rows]
-            yield from map(Offer, features, self.available[rows], names)
+            about = self._said_in(rows, features)
+            for x, free, (actions, context, names) in zip(
+                features, self.available[rows], about, strict=True
+            ):
+                yield Offer(x, free, actions, context, names)
+
+    def _said_in(self, rows: slice, features: np.ndarray) -> Iterator[tuple[Any, Any, Any]]:
+        """What was said in some decisions of the actions and the context, and their names."""
+        if self.said is not None:
+            for offer in self.said[rows]:
+                actions = [offer.said_of(n) for n in range(len(offer.available))]
+                context = offer.context
+                context = from_text(context) if isinstance(context, str) else context
+                yield actions, context, offer.names
+            return
+        around = self.dim if self.shared else self._around
+        sizes = [self.arms] * len(features) if self._sizes is None else self._sizes[rows]
+        for x, size in zip(features, sizes, strict=True):
+            actions = [None] * size if self.shared else x[:size, around:]
+            yield actions, x[0, :around] if around else None, self.actions
 
 
 def slices(stop: int, start: int = 0) -> Iterator[slice]:

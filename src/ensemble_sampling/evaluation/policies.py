@@ -14,7 +14,7 @@ from ..decide import programs
 from ..decide.bandit import Bandit, parts
 from ..decide.programs import Rule, State
 from ..fast.threefry import PLAIN
-from ..inputs.hashing import precision
+from ..inputs.features import precision
 from ..inputs.offer import shown
 from .informed import Pupil, arrays_of, check_sizes, padded, refuse_missing
 from .log import Log, Offer, refuse, slices
@@ -25,9 +25,9 @@ BATCH = 256  # decisions that an agent's models look at together: what they comp
 def probabilities(policy: Any, log: Log, seed: int = 0, normalise: bool = True) -> np.ndarray:
     """How likely a policy would have chosen each action in every decision (n, K).
 
-    A policy is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for the
-    default one, as the other half of the log would have taught it; a function of an `Offer`; or
-    the probabilities themselves.
+    A policy is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for
+    the default one, as the other half of the log would have taught it; a function of an `Offer`, to
+    probabilities or to the action it chooses; or the probabilities themselves.
     """
     if isinstance(policy, type):
         raise TypeError(f"a policy must be an object: write {policy.__name__}(...), not the class")
@@ -73,21 +73,34 @@ def _given(table: Any, log: Log) -> np.ndarray:
 def _of_function(function: Any, log: Log) -> Any:
     """A function of one offer; one that was compiled by `jax.jit` is mapped over many at once."""
 
-    def row(offer: Offer) -> Any:
-        found = function(offer)
-        if np.shape(found) != (log.arms,):
-            raise ValueError(
-                f"a policy must give {log.arms} probabilities for an offer, got shape "
-                f"{np.shape(found)}"
-            )
-        return found
-
     def one(features: Array, available: Array) -> Array:
-        return row(Offer(jnp.broadcast_to(features, (log.arms, log.dim)), available))
+        features = jnp.broadcast_to(features, (log.arms, log.dim))
+        return _told(function(Offer(features, available)), log.arms, log.arms, jnp)
 
     if hasattr(function, "lower"):
         return _in_chunks(jax.jit(jax.vmap(one)), log, slice(0, len(log)))
-    return [np.asarray(row(offer), np.float64) for offer in log.offers()]
+    found = np.zeros((len(log), log.arms))
+    for row, offer in zip(found, log.offers(), strict=True):
+        row[:] = _told(function(offer), len(offer.actions), log.arms)
+    return found
+
+
+def _told(found: Any, size: int, arms: int, np: Any = np) -> Any:
+    """The probabilities (arms,) that a function gave, or the one action that it would choose, for
+    an offer of `size` actions; with `jax.numpy` for `np` where it is compiled."""
+    given = np.asarray(found)
+    if given.shape == () and given.dtype.kind in "iu":
+        if np is not jnp and not 0 <= given < size:
+            raise ValueError(
+                f"a policy must choose one of the {size} actions on offer, got {found}"
+            )
+        return given == np.arange(arms)
+    if given.shape not in ((size,), (arms,)):
+        raise ValueError(
+            f"a policy must give {size} probabilities for an offer, or the position of the action "
+            f"that it chooses; got {given.dtype} of shape {given.shape}"
+        )
+    return np.pad(given, (0, arms - len(given)))
 
 
 def _in_chunks(function: Any, log: Log, decisions: slice) -> np.ndarray:
@@ -168,13 +181,16 @@ def _in_state(rule: Rule, given: Any, log: Log, places: Places | None = None) ->
 
 def _of_bandit(bandit: Bandit, log: Log) -> np.ndarray:
     """A bandit as it is now, whose actions may have names, in an order of their own."""
+    state = bandit.state
     with parts(bandit) as (replica, _):
-        agent, names, floor = replica.agent, replica.inputs.names, replica.setup.floor
+        agent, inputs, setup, now = replica.agent, replica.inputs, replica.setup, replica.version
     if agent is None:
         raise ValueError("the bandit has decided nothing yet, and so has no probabilities")
-    rule, actions = Rule(agent, floor or None), log.actions
+    fields = None if setup.recipe is None or now is None else now.fields
+    log = log.as_seen(inputs, fields)
+    rule, actions, names = Rule(agent, setup.floor or None), log.actions, inputs.names
     if names is None or actions is None or names == actions:
-        return _in_state(rule, bandit.state, log)
+        return _in_state(rule, state, log)
     if unknown := [name for name in actions if name not in names]:
         counts = np.bincount(log.chosen, minlength=log.arms)
         said = [f"{name!r} (chosen {counts[actions.index(name)]} times)" for name in unknown]
@@ -185,4 +201,4 @@ def _of_bandit(bandit: Bandit, log: Log) -> np.ndarray:
     where = {name: at for at, name in enumerate(actions)}
     known = np.array([where.get(name, -1) for name in names])
     places = known, np.array([names.index(name) for name in actions])
-    return _in_state(rule, bandit.state, log, places)
+    return _in_state(rule, state, log, places)

@@ -11,7 +11,7 @@ from .. import checks
 from ..core import fact
 from ..decide.programs import Rule, State, learn
 from ..fast.threefry import PLAIN
-from ..inputs.hashing import precision
+from ..inputs.features import precision
 from ..inputs.scale import LAST, frozen
 from ..intervals import Estimate, Span, mean
 from .evaluate import refusal

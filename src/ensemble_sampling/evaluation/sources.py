@@ -1,27 +1,37 @@
 """Readers of logs: from a bandit, from its folder, or from the columns of a table."""
 
 import json
-import math
 import os
-import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from ..decide.bandit import Bandit, parts
-from ..inputs.columns import is_frame
-from ..inputs.hashing import missing
+from ..inputs.descriptions import as_text, missing
+from ..inputs.features import Columns, Inputs
+from ..inputs.hashing import Hasher
+from ..inputs.offer import Offer, everything, is_frame
 from ..ledger.ledger import Ledger
-from ..ledger.rows import DecisionRow, StoredOffer
+from ..ledger.rows import DecisionRow
 from ..ledger.sqlite import as_place, public
 from .log import Log, plain
+from .said import Made, Ragged, Said, in_units
 
-IN_MEMORY = 1 << 28  # bytes of features; more of them wait on disk
-EXPORTED = ("index", "probabilities", "reward", "features", "offer", "available", "actions")
+EXPORTED = (
+    "index",
+    "probabilities",
+    "reward",
+    "features",
+    "context",
+    "offer",
+    "available",
+    "actions",
+)
 COLUMNS = ("chosen", "outcome", "propensity", "propensities", "context", "available")
 
 
@@ -39,52 +49,65 @@ def read(source: Any, **columns: Any) -> Log:
         if columns:
             raise TypeError(f"a bandit's log has its own columns, got {', '.join(columns)}")
         if isinstance(source, Bandit):
-            with parts(source) as (_, ledger):
-                return _of_ledger(ledger, "the bandit")
+            with parts(source) as (replica, ledger):
+                return _of_ledger(ledger, "the bandit", replica.inputs)
         with closing(Ledger(as_place(source), write=False)) as ledger:
-            return _of_ledger(ledger, public(source))
+            return _of_ledger(ledger, public(source), _recorded(ledger))
     if not isinstance(source, Mapping) and not is_frame(source):
         raise TypeError(f"a log comes from a bandit, a folder or a table, got {source!r}")
     if columns or any(name not in source for name in EXPORTED):
         return _of_columns(source, columns)
     rows = zip(*(source[name] for name in EXPORTED), strict=True)
-    return gather((_exported(*row) for row in rows), "the table")
+    return gather((_exported(*row) for row in rows), "the table", Inputs(grows=True))
 
 
-def gather(rows: Iterable[DecisionRow], where: str) -> Log:
-    """A log of decisions that are read one by one; what cannot be used is left out, and counted."""
-    excluded, names = Counter[str](), []
-    columns: list[Any] = [array("q"), array("d"), array("d")]
-    tables, shares, available = _Ragged(), _Ragged(), _Ragged()
+def gather(rows: Iterable[DecisionRow], where: str, inputs: Inputs, units: bool = True) -> Log:
+    """A log of decisions that are read one by one; what cannot be used is left out, and counted.
+
+    inputs: make numbers of what was said; they grow with it.
+    units: whether numbers in descriptions that are hashed are in units, as for the default agent.
+    """
+    excluded, said = Counter[str](), Said()
+    columns = chosen, outcomes, chances = array("q"), array("d"), array("d")
+    shares, available = Ragged(), Ragged()
+    described, shared, same, first = False, True, True, None
     for row in rows:
         if why := _unusable(row):
             excluded[why] += 1
             continue
-        every = np.ones(len(row.probabilities), bool)
-        offer = row.offer or StoredOffer(None, np.zeros((1, 0)), 0, every)
+        offer = row.offer or Offer(None, None, None, everything(len(row.probabilities)))
+        inputs = inputs.covering([offer])
+        described, shared = described or offer.described, shared and offer.actions is None
+        first = offer.names if not len(said) else first
+        same = same and (offer.names is first or offer.names == first)
         numbers = row.chosen, row.reward, row.probability
         for column, number in zip(columns, numbers, strict=True):
-            column.append(number)
-        names.append(offer.names)
-        tables.add(offer.table)
+            column.append(number)  # pyright: ignore[reportArgumentType]
+        said.add(offer)
         available.add(np.asarray(offer.available, bool))
         if not row.foreign:
             shares.add(np.asarray(row.probabilities, np.float64))
-    if not names:
-        said = ", ".join(f"{n} times {text}" for text, n in excluded.items()) or "it is empty"
-        raise ValueError(f"no decision in {where} can be evaluated: {said}")
-    first, arms = names[0], available.shape[1]
-    same = all(each is first or each == first for each in names)
-    offered = {"context": tables[:][:, 0]} if tables.shape[1] == 1 else {"features": tables}
-    tables.widths = available.sizes
+    if not len(said):
+        out = ", ".join(f"{n} times {text}" for text, n in excluded.items()) or "it is empty"
+        raise ValueError(f"no decision in {where} can be evaluated: {out}")
+
+    def tables() -> Iterable[np.ndarray]:
+        if units and inputs.hasher is not None:
+            return in_units(said, chosen, inputs)
+        return map(inputs.table, said)
+
+    features: Any = Made(said, tables, inputs.width or 0, shared)
+    if not described:  # what was said are the features themselves
+        features = features.made
+    arms = available.shape[1]
     log = Log(
-        *map(np.array, columns),
-        propensities=shares[:] if len(shares) == len(names) else None,
+        *map(np.array, (chosen, outcomes, chances)),
+        propensities=shares[:] if len(shares) == len(said) else None,
         available=available[:],
         actions=list(first) if same and first is not None and len(first) == arms else None,
-        **offered,
+        features=None if shared else features,
     )
-    log.names = names if not same and None not in names else None
+    log.remember(said if described or not same else None, features, inputs, said.sizes)
     log.excluded = dict(excluded) | log.excluded
     return log
 
@@ -95,77 +118,100 @@ def _unusable(row: DecisionRow) -> str | None:
         return "outcome missing" if row.outcome is None else "reward not recorded"
     if row.probability is None:
         return "propensity missing"
-    if row.offer is None and (row.foreign or len(row.features)):  # else there is nothing to know
+    known = len(row.features) or row.description is not None or row.context is not None
+    if row.offer is None and (row.foreign or known):  # else there is nothing to know
         return "what was on offer was not recorded"
     return None
 
 
-class _Ragged:
-    """An array (K, ...) for every decision, where K differs, read as one array (n, K, ...) that is
-    filled up with zeros. Beyond `IN_MEMORY` it waits in a file without a name.
-
-    sizes: the K of every decision
-    widths: how many actions each has: more, where a single row stands for all of them
-    """
-
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (slices read it later)
-        self.sizes = self.widths = array("q")
-
-    def add(self, part: np.ndarray) -> None:
-        if not self.sizes:
-            self.dtype, self._row = part.dtype, part.shape[1:]
-        elif part.shape[1:] != self._row:
-            raise ValueError(f"actions must have {self._row} features, got {part.shape[1:]}")
-        self.sizes.append(len(part))
-        self._file.write(part.astype(self.dtype, copy=False).tobytes())
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return len(self), max(self.widths), *self._row
-
-    def __getitem__(self, decisions: slice) -> np.ndarray:
-        start, stop, _ = decisions.indices(len(self))
-        sizes, widths = (np.array(each[start:stop])[:, None] for each in (self.sizes, self.widths))
-        count, size = sizes.sum(), math.prod(self._row) * self.dtype.itemsize
-        self._file.seek(sum(self.sizes[:start]) * size)
-        rows = np.frombuffer(self._file.read(count * size), self.dtype).reshape(count, *self._row)
-        action = np.arange(self.shape[1])
-        found = rows[np.cumsum(sizes, axis=0) - sizes + np.minimum(action, sizes - 1)]
-        found[action >= widths] = 0
-        return found
-
-
-def _of_ledger(ledger: Ledger, where: str) -> Log:
-    log = gather(ledger.all(offers=True), where)
+def _of_ledger(ledger: Ledger, where: str, inputs: Inputs) -> Log:
+    units = "default" in (ledger.description or {"default": None})
+    log = gather(ledger.all(offers=True), where, inputs, units)
     log.ledger = ledger.id
     return log
 
 
+def _recorded(ledger: Ledger) -> Inputs:
+    """How the bandit of a ledger makes numbers of what is said."""
+    about = ledger.description
+    if about is None:
+        return Inputs(grows=True)
+    try:
+        hasher = Hasher.recorded(about["hasher"])
+    except TypeError as error:
+        raise ValueError(
+            f"{public(ledger.place)} was begun with a hasher of its own, {about['hasher']}: open "
+            "the bandit with it, and give that in place of the folder"
+        ) from error
+    columns = Columns.recorded(about.get("columns"))
+    return Inputs(hasher=hasher, grows="default" in about, columns=columns)
+
+
 def _exported(
-    index: Any, shares: Any, reward: Any, row: Any, offer: Any, available: Any, names: Any
+    index: Any, shares: Any, reward: Any, row: Any, context: Any, offer: Any, free: Any, names: Any
 ) -> DecisionRow:
     """A decision of a table that was written from a ledger."""
-    shares, row, offer, available, names = map(_cell, (shares, row, offer, available, names))
+    shares, row, context, offer, free, names = map(
+        _cell, (shares, row, context, offer, free, names)
+    )
     reward, stored = None if missing(reward) else float(reward), None
-    if offer is not None:
-        table = np.array([np.asarray(each, np.float64) for each in offer])
-        same = all(np.array_equal(table[0], each, equal_nan=True) for each in table)
+    if free is not None:
+        structs = not isinstance(free, list)
+        actions = (
+            None if offer is None else _given([_said(one, structs) for one in offer], "action")
+        )
+        around = None if context is None else _given([_said(context, structs)], "context")
+        around = around if around is None else around[0]
         names = None if names is None else list(names)
-        stored = StoredOffer(names, table[:1] if same else table, 0, np.asarray(available, bool))
-    row, chances = (np.asarray([] if part is None else part, float) for part in (row, shares))
-    about = (None, row, chances, reward, reward)
-    return DecisionRow(0, 0.0, int(index), *about, foreign=shares is None, offer=stored)
+        stored = Offer(actions, around, names, np.asarray(free, bool))
+    said = "" if isinstance(row, str | Mapping) else None  # that something was
+    numbers = np.zeros(0 if row is None or said is not None else len(row))
+    chances = np.asarray([] if shares is None else shares, float)
+    about = DecisionRow(0, 0.0, int(index), None, numbers, chances, description=said, offer=stored)
+    return about._replace(reward=reward, outcome=reward, foreign=shares is None)
 
 
 def _cell(given: Any) -> Any:
-    """What a cell holds: a list, which a CSV file has as text, or nothing."""
+    """What a cell holds: a list or a description, which a CSV file has as JSON, or nothing."""
     if isinstance(given, str):
-        return json.loads(given)
+        return _from_json(given)
     return None if missing(given) else given
+
+
+def _from_json(text: str) -> Any:
+    """Text, unless it is a list or a description as JSON."""
+    try:
+        return json.loads(text) if text[:1] in ("[", "{") else text
+    except ValueError:
+        return text
+
+
+def _said(value: Any, structs: bool) -> Any:
+    """What was said, of a frame; structs, as of Parquet and polars, have all fields there are, and
+    what is nested in them, or of several kinds, as JSON."""
+    if isinstance(value, Mapping):
+        if not structs:
+            return value
+        return {name: _said(one, True) for name, one in value.items() if not missing(one)}
+    return _from_json(value) if structs and isinstance(value, str) else value
+
+
+def _given(said: list[Any], what: str) -> Any:
+    """Rows of numbers as a table, anything else as descriptions."""
+    if not all(_is_row(one) for one in said):
+        return [as_text(one, what) for one in said]
+    rows = [[np.nan if missing(number) else number for number in one] for one in said]
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError(f"actions must have as many numbers each, got {rows}")
+    return np.array(rows, np.float64)
+
+
+def _is_row(said: Any) -> bool:
+    """Whether it is a row of numbers, of which some may be missing."""
+    if isinstance(said, np.ndarray) or not isinstance(said, str | Mapping):
+        several = hasattr(said, "__len__")
+        return several and all(missing(n) or isinstance(n, Real) for n in said)
+    return False
 
 
 def _of_columns(table: Any, columns: dict[str, Any]) -> Log:

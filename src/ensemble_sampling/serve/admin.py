@@ -59,7 +59,7 @@ def import_state(replicas: Replicas, content: bytes) -> int:
         known = ledger.setting(IMPORTED) or []
         if digest in known:
             return 0
-        if replicas.main.width is None:
+        if not ledger.decisions:
             _settle_as(replicas, about)
         with refusing():
             found = import_history(ledger, replicas.main, about, features)

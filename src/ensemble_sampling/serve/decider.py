@@ -161,6 +161,8 @@ class Decider:
             drawn = [main.choose_many([n], [o], [t], state)[0] for n, o, t in each]
         else:
             drawn = main.choose_many(numbers, offers, tables, state)
+            if len(asked) == 1:
+                self._sizes.setdefault(self._shape(main, offers[0]), 1)
         every = zip(numbers, asked, drawn, strict=True)
         return [self._chosen(number, one, found) for number, one, found in every]
 
@@ -261,18 +263,19 @@ class Decider:
             tables, state = [main.table(offer)], main.sync(self._ledger)
             return main.choose_many([0], [offer], tables, state)[0].values
 
-    def _shape(self, offer: Offer) -> Any:
+    def _shape(self, main: Replica, offer: Offer) -> Any:
         """The shape for which programs are compiled; a fixed set of actions has one."""
-        rows, main = len(offer.available), self.replicas.main
+        rows = len(offer.available)
         rows = room(rows) if main.inputs.arms is None else rows
         others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
         return rows, offer.actions is None, main.programs.kind, *others
 
     def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
         """The offers without a compiled program for so many of their shape at once."""
-        if self.replicas.main.host:
+        main = self.replicas.main
+        if main.host:
             return []
-        return [offer for offer in offers if self._sizes.get(self._shape(offer), 0) < size]
+        return [offer for offer in offers if self._sizes.get(self._shape(main, offer), 0) < size]
 
     def prepare(self, offer: Offer, size: int) -> bool:
         """Compile programs for so many offers of this shape at once; whether there are programs for
@@ -281,7 +284,7 @@ class Decider:
             main, shadows = self.replicas.main, self.replicas.shadows.replicas()
             if main.host:
                 return False
-            shape = self._shape(offer)
+            shape = self._shape(main, offer)
         if self._sizes.get(shape, 0) < size:
             with suppress(Exception):  # a decision will raise it again
                 tables = [main.table(offer)] * size
@@ -307,7 +310,7 @@ class Decider:
                 return
             self.warmed = True
             found = [row.offer for row in rows if row.offer is not None]
-            shapes = [self._shape(offer) for offer in found]
+            shapes = [self._shape(main, offer) for offer in found]
         often, offers = Counter(shapes), dict(zip(shapes, found, strict=True))
         end, size = time.monotonic() + seconds, 1
         while size <= MANY:
