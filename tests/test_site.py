@@ -47,6 +47,11 @@ def test_the_times_are_those_of_the_results():
     assert written == page.read_text(), f"run {page.with_suffix('.py').relative_to(ROOT)}"
 
 
+def test_the_picture_of_the_rooms_is_that_of_their_imports():
+    picture = runpy.run_path(str(Path(__file__).with_name("rooms_picture.py")))["picture"]()
+    assert picture in (ROOT / "CONTRIBUTING.md").read_text(), "run tests/rooms_picture.py"
+
+
 def test_parameters_of_docstrings_become_a_list():
     listed = runpy.run_path(str(DOCS / "parameters.py"))["listed"]
     text = "Does it.\n\na: one\n    more\nb: two\n\nAnd: not in a list\nthis: neither"

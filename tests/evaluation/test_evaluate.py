@@ -187,6 +187,68 @@ def test_a_policy_is_the_same_in_every_form():
         np.testing.assert_allclose(probabilities(form, LOG), want, atol=1e-6)
 
 
+def test_a_function_may_say_which_action_it_chooses():
+    best = SHARES.argmax(axis=1)
+    want, at = np.eye(K)[best], iter(best)
+    for form in (lambda offer: int(next(at)), lambda offer: np.int64(1)):
+        found = probabilities(form, LOG)
+        np.testing.assert_array_equal(found, want)
+        want = np.eye(K)[[1] * N]
+    chosen = jax.jit(lambda offer: offer.features[0].argmax())
+    np.testing.assert_array_equal(probabilities(chosen, LOG), np.eye(K)[X.argmax(axis=1)])
+    for wrong, message in [
+        (3, "must choose one of the 3 actions on offer, got 3"),
+        (-1, "must choose one of the 3 actions on offer, got -1"),
+        (True, "got bool of shape ()"),
+        (1.0, "got float64 of shape ()"),
+    ]:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            es.evaluate(LOG, lambda offer, wrong=wrong: wrong)
+        assert message in str(caught.value)
+
+
+def told_bandit(**settings):
+    """A bandit that was told of actions in words and numbers, from an offer that changes."""
+    bandit, rng = es.Bandit(floor=0.4, **settings), np.random.default_rng(2)
+    for t in range(20):
+        actions = [
+            {"kind": kind, "price": float(rng.uniform(5, 900))} for kind in ("cup", "pot", "jug")
+        ]
+        made = bandit.choose(actions[: 2 + t % 2], context={"hour": int(rng.integers(24))})
+        bandit.learn(made.id, float(actions[made.index]["price"] < 300))
+    return bandit
+
+
+def test_a_bandit_that_was_told_in_words_is_judged_by_what_it_makes_of_them():
+    """Also on the log of another, which has other units: by what it would predict."""
+    bandit, other = told_bandit(), es.Bandit(floor=0.1)
+    for price in (1.0, 2.0, 4.0):
+        offer = [{"kind": "cup", "price": price}, {"kind": "pot", "price": 2 * price}]
+        other.learn(other.choose(offer, context={"hour": 3}).id, price)
+    log = es.Log.of(bandit)
+    for policy in (bandit, other):
+        found = probabilities(policy, log)
+        for row, offer in zip(found, log.offers(), strict=True):
+            told = policy.predict(offer.actions, context=offer.context).probabilities
+            np.testing.assert_allclose(row[: len(told)], told, atol=1e-6)
+            assert not row[len(told) :].any()
+    plain = es.Bandit(es.Greedy(es.Linear(2)))
+    plain.learn(plain.choose(np.eye(2)).id, 1.0)
+    with pytest.raises(ValueError, match="takes rows of 2 numbers of the action, the log has w"):
+        es.evaluate(log, plain)
+
+
+def test_the_default_agent_learns_words_of_a_log_as_a_bandit_does():
+    """The same units of numbers in them, the same columns, the same keys."""
+    bandit = told_bandit(seed=5)
+    log = es.Log.of(bandit)
+    x = log.chosen_features()
+    state = Pupil.of(None, log).as_bandit(5, x, log.chosen, log.outcome)
+    for ours, theirs in zip(*map(jax.tree.leaves, (state, bandit.state)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(es.evaluate(log, None).best).all()
+
+
 def test_an_agent_alone_is_judged_on_the_half_it_did_not_learn():
     """With one action better in each half, it chooses the other half's; here among more decisions
     than are looked at together, of which nothing is known."""

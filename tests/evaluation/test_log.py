@@ -1,5 +1,7 @@
 """Logs: what may be given, from where they are read, and how what is wrong is said."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,6 +10,7 @@ import pytest
 import ensemble_sampling as es
 from ensemble_sampling.evaluation import log as logs
 from ensemble_sampling.evaluation import said
+from ensemble_sampling.inputs.features import HASHER
 from ensemble_sampling.ledger.export import export
 
 ARMS = es.EpsilonGreedy(es.IndependentArms(3), 0.2)
@@ -234,3 +237,188 @@ def test_a_mistake_in_what_to_read_is_told(source, columns, message):
     with pytest.raises((TypeError, ValueError)) as caught:
         es.Log.of(source, **columns)
     assert message in str(caught.value)
+
+
+def test_actions_called_by_numbers_are_not_taken_for_positions():
+    bandit = es.Bandit(ARMS, actions=[2, 0, 1])
+    made = [bandit.choose() for _ in range(9)]
+    for decision in made:
+        bandit.learn(decision.id, 1.0)
+    for log in (es.Log.of(bandit), es.Log.of(bandit.log())):
+        np.testing.assert_array_equal(log.chosen, [decision.index for decision in made])
+        assert log.actions == [2, 0, 1]
+
+
+def shop(folder=None):
+    """A bandit with descriptions of which some say less, and are in other units."""
+    bandit = es.Bandit(floor=0.5) if folder is None else es.Bandit.open(folder, floor=0.5)
+    rng = np.random.default_rng(8)
+    for t in range(21):
+        actions = {
+            name: {"kind": kind, "price": round(float(rng.uniform(5, 900)), 2)}
+            for name, kind in [("mug", "cup"), ("jar", "pot"), ("tin", "pot")][: 2 + t % 2]
+        }
+        if t % 4 == 0:
+            actions["jar"]["sale"] = True
+        made = bandit.choose(actions, context={"hour": int(rng.integers(24)), "device": "phone"})
+        if t:
+            bandit.learn(made.id, float(actions[made.action]["price"] < 300) + t % 3)
+    return bandit
+
+
+def cheapest(offer):
+    return min(range(len(offer.actions)), key=lambda i: offer.actions[i]["price"])
+
+
+def test_descriptions_come_back_as_they_were_said_from_wherever_a_log_is_read(tmp_path):
+    """Functions see them field by field, features are the same, and so is what is estimated."""
+    with shop(tmp_path / "b") as bandit:
+        logs = {"bandit": es.Log.of(bandit), "folder": es.Log.of(tmp_path / "b")}
+        table = bandit.log()
+        for suffix in ("csv", "parquet"):
+            export(tmp_path / "b", tmp_path / f"log.{suffix}")
+    logs["columns"] = es.Log.of(table)
+    logs["frame"] = es.Log.of(pd.DataFrame(table))
+    logs["polars"] = es.Log.of(pl.DataFrame(table))
+    logs["csv"] = es.Log.of(pd.read_csv(tmp_path / "log.csv"))
+    logs["parquet"] = es.Log.of(pd.read_parquet(tmp_path / "log.parquet"))
+    logs["polars parquet"] = es.Log.of(pl.read_parquet(tmp_path / "log.parquet"))
+    total = 0.0
+    for t in range(1, 21):  # of the first, the outcome is not known
+        prices = [one["price"] for one in table["offer"][t]]
+        hit = table["index"][t] == prices.index(min(prices))
+        total += hit * table["reward"][t] / table["probabilities"][t][table["index"][t]] / 20
+    features = logs["bandit"].features(slice(0, 20))
+    assert features.shape == (20, 3, 256)
+    for name, log in logs.items():
+        assert log.hashed
+        assert log.excluded == {"outcome missing": 1}
+        for t, offer in enumerate(log.offers(), 1):
+            assert list(offer.actions) == table["offer"][t], name
+            assert offer.context == table["context"][t], name
+            assert list(offer.names) == table["actions"][t], name
+        np.testing.assert_allclose(log.features(slice(0, 20)), features, atol=1e-6, err_msg=name)
+        found = es.evaluate(log, cheapest)
+        assert found["inverse propensity"].value == pytest.approx(total), name
+
+
+def test_hashed_numbers_are_in_the_units_of_the_first_outcomes():
+    """Of 16 of 20; a plain oracle of mean and deviation, by the ledger's own hasher."""
+    bandit = shop()
+    table, log = bandit.log(), es.Log.of(bandit)
+    rows = [dict(table["features"][t], hour=table["context"][t]["hour"]) for t in range(1, 17)]
+    fields = {}
+    for name, key in (("action.price", "price"), ("context.hour", "hour")):
+        values = np.array([row[key] for row in rows])
+        away = values - values.mean()
+        first = away[np.abs(away) > 0.1 * values.std()][0]
+        fields[name] = values.mean(), np.copysign(values.std(), first)
+    for t in (1, 7, 20):
+        said = [json.dumps(one) for one in table["offer"][t]]
+        context = json.dumps(table["context"][t])
+        want = HASHER.table(said, context, table["actions"][t], fields)
+        (have,) = log.features(slice(t - 1, t))
+        np.testing.assert_allclose(have[: len(want)], want, atol=1e-5)
+        assert not have[len(want) :].any()
+
+
+def test_offers_can_be_read_in_any_parts(monkeypatch):
+    log = es.Log.of(shop())
+    whole = list(log.offers())
+    monkeypatch.setattr(logs, "CHUNK", 7)
+    for have, want in zip(log.offers(), whole, strict=True):
+        assert (have.actions, have.context) == (want.actions, want.context)
+        np.testing.assert_array_equal(have.features, want.features)
+
+
+def test_a_number_that_first_varies_late_has_its_unit_from_then_on():
+    bandit = es.Bandit()
+    for size in [1.0] * 5 + [4.0, 7.0]:  # four outcomes decide the units
+        bandit.learn(bandit.choose([{"kind": "x", "size": size}]).id, 1.0)
+    column = es.Log.of(bandit).chosen_features()
+    before, one, two = column[4], column[5], column[6]
+    assert not np.array_equal(before, one)
+    np.testing.assert_allclose(two - before, 2 * (one - before), atol=1e-6)
+
+
+def test_a_row_stands_for_all_actions_where_only_some_offers_describe_them(tmp_path):
+    with es.Bandit.open(tmp_path / "b", actions=["a", "b"]) as bandit:
+        bandit.learn(bandit.choose({"a": "x", "b": "y"}, context="z").id, 1.0)
+        bandit.learn(bandit.choose(context="z").id, 0.0)
+        log = es.Log.of(bandit)
+        table = es.Log.of(bandit.log())
+    for each in (log, table, es.Log.of(tmp_path / "b")):
+        assert not each.shared
+        first, second = each.features(slice(0, 2))
+        assert not np.array_equal(first[0], first[1])
+        np.testing.assert_array_equal(second[0], second[1])
+        assert [offer.actions for offer in each.offers()] == [["x", "y"], [None, None]]
+
+
+def test_rows_of_numbers_are_parted_into_context_and_actions():
+    bandit = es.Bandit(es.Uniform())
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 2):
+        actions, context = rng.normal(size=(size, 2)), rng.normal(size=1)
+        bandit.learn(bandit.choose(actions, context=context).id, 1.0)
+    for log in (es.Log.of(bandit), es.Log.of(bandit.log()), es.Log.of(pd.DataFrame(bandit.log()))):
+        assert not log.hashed
+        for offer, want in zip(log.offers(), bandit.log()["offer"], strict=True):
+            np.testing.assert_allclose(offer.actions, want)
+            np.testing.assert_allclose(offer.features[: len(want), 1:], want)
+            np.testing.assert_allclose(offer.context, offer.features[0, :1])
+            assert offer.names is None
+    named = es.Bandit(es.Uniform())
+    for names in ("ab", "ba"):
+        named.learn(named.choose({name: [float(name == "a")] for name in names}).id, 1.0)
+    for log in (es.Log.of(named), es.Log.of(named.log())):
+        assert [list(offer.names) for offer in log.offers()] == [["a", "b"], ["b", "a"]]
+        assert np.ravel([o.actions for o in log.offers()]).tolist() == [1.0, 0.0, 0.0, 1.0]
+    arms = es.Log(**A, context=[[1.0], [2.0]])
+    assert [(list(o.actions), o.context.tolist()) for o in arms.offers()][1] == ([None] * 2, [2.0])
+    plain = es.Log(**A, features=np.ones((2, 2, 1)), actions=["a", "b"])
+    offer = next(plain.offers())
+    assert (offer.actions.tolist(), offer.context, offer.names) == ([[1.0]] * 2, None, ["a", "b"])
+    assert next(es.Log(**A).offers()).context is None
+
+
+def test_a_log_is_read_with_the_columns_and_the_hasher_that_its_ledger_records(tmp_path):
+    """Numbers by name have columns, in the order in which they came; a hasher of the bandit's own
+    is recorded too, and its numbers are as they were said."""
+    with es.Bandit.open(tmp_path / "n") as bandit:
+        for row in ({"a": 1.0}, {"a": 2.0, "b": 5.0}):
+            bandit.learn(bandit.choose([row, {**row, "a": 3.0}]).id, 1.0)
+    log = es.Log.of(tmp_path / "n")
+    want = [[[1, np.nan], [3, np.nan]], [[2, 5], [3, 5]]]
+    np.testing.assert_array_equal(log.features(slice(0, 2)), want)
+    assert not log.hashed
+    assert log.missing == 1
+    with es.Bandit.open(tmp_path / "f", es.Greedy(es.Linear(1))) as bandit:
+        for row in ({"a": 1.0}, {"a": 2.0, "b": 5.0}):
+            bandit.learn(bandit.choose([row]).id, 1.0)
+    fixed = es.Log.of(tmp_path / "f")
+    np.testing.assert_array_equal(fixed.chosen_features(), [[1.0], [2.0]])
+    hasher = es.Hasher(16, interactions=False)
+    with es.Bandit.open(tmp_path / "h", es.Uniform(), hasher=hasher) as bandit:
+        bandit.learn(bandit.choose(["x", {"y": 7.0}]).id, 1.0)
+    log = es.Log.of(tmp_path / "h")
+    np.testing.assert_allclose(log.features(slice(0, 1))[0], hasher(["x", {"y": 7.0}]))
+    assert [offer.actions for offer in log.offers()] == [["x", {"y": 7.0}]]
+
+
+def test_text_in_a_table_stays_text_unless_it_is_a_list_or_a_description():
+    row = {
+        "index": 0,
+        "probabilities": "[0.5, 0.5]",
+        "reward": 1.0,
+        "features": "x",
+        "context": "[not] json",
+        "offer": '["x", "{y"]',
+        "available": "[true, true]",
+        "actions": None,
+    }
+    (offer,) = es.Log.of({name: [value] for name, value in row.items()}).offers()
+    assert (offer.actions, offer.context) == (["x", "{y"], "[not] json")
+    row["offer"] = "[[1.0], [2.0, 3.0]]"
+    with pytest.raises(ValueError, match="actions must have as many numbers each"):
+        es.Log.of({name: [value] for name, value in row.items()})

@@ -58,6 +58,26 @@ def test_replay_gives_uniform_play_its_value_whatever_the_logging():
         es.replay(LOG, es.Uniform(), least=1e-9)
 
 
+def test_replay_of_a_function_is_what_it_agrees_with():
+    rng = np.random.default_rng(2)
+    chosen, shares = rng.choice(2, 4000, p=[0.75, 0.25]), np.tile([0.75, 0.25], (4000, 1))
+    y = np.where(chosen, 3.0, 1.0)
+    log = es.Log(chosen, y, propensities=shares, actions=["a", "b"])
+
+    def second(offer):
+        return offer.names.index("b")
+
+    found = es.replay(log, second)
+    np.testing.assert_array_equal(found.rows, np.flatnonzero(chosen == 1))
+    assert (found.policy, found.value.value, found.unsupported) == ("second", 3.0, 0.0)
+    mixed = es.replay(log, lambda offer: [0.2, 0.8])  # each counts as if choices were uniform
+    assert len(mixed.rows) == pytest.approx(4000 * 0.25, abs=100)
+    assert mixed.value.low < 0.2 * 1 + 0.8 * 3 < mixed.value.high
+    never = es.Log(AT % 2, Y, propensities=np.tile([0.5, 0.5, 0.0], (N, 1)))
+    with pytest.raises(ValueError, match=r"refused: 100\.0% of the policy's probability"):
+        es.replay(never, lambda offer: 2)
+
+
 def test_units_do_not_matter_to_replay_which_learns_again_in_every_new_scale():
     """Features in units of their usual size are the same numbers, to rounding, in any unit."""
     rng = np.random.default_rng(3)

@@ -57,7 +57,7 @@ def test_the_configuration_is_what_the_bandit_is_served_by(admin, running):
         ({"explorationPercentage": 1.5}, "InvalidServiceConfiguration"),
         ({"rewardWaitTime": "soon"}, "InvalidServiceConfiguration"),
         ({"rewardWaitTime": "-PT5M"}, "InvalidServiceConfiguration"),
-        ({"logRetentionDays": 90}, "InvalidLogRetentionDays"),
+        ({"logRetentionDays": 0}, "InvalidLogRetentionDays"),
         ({"isAutoOptimizationEnabled": True}, "InvalidServiceConfiguration"),
         ({"logMirrorEnabled": True}, "InvalidServiceConfiguration"),
     ],

@@ -145,10 +145,10 @@ def test_nobody_takes_over_what_is_older_or_another_agent_s(pair):
 def test_what_is_followed_or_restored_lies_where_decisions_are_computed(pair):
     one, two = pair
     one.updater.close()
-    alone = es.Bandit(AGENT)._replica
+    offer = two.main.inputs.read(ROWS, None, None)
+    alone = es.Bandit(AGENT)._replica.covering([offer])
     for replica, found in ((two.main, two.main.version), (alone, alone._begun(one.ledger))):
         assert found.outcomes == 5
-        replica = replica.covering([offer := replica.inputs.read(ROWS, None, None)])
         replica.choose(0, offer, found.state)
         programs: Any = replica.programs
         assert found.state.layout is programs._states

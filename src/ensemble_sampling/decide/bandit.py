@@ -27,7 +27,7 @@ from . import notices
 from .decisions import Decision, Prediction
 from .outcomes import Outcomes
 from .programs import State
-from .replica import Replica, resume
+from .replica import Replica, base_states, resume
 from .setup import Options, Setup
 from .shadows import Shadows, candidate, dismiss, opinions, promote
 from .summary import Summary, draw, summarize
@@ -547,7 +547,7 @@ class Bandit:
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",
                     stacklevel=2,
                 )
-            return self._ledger.retain(since, self._base_states())
+            return self._ledger.retain(since, self._base_states)
 
     def erase(self, subject: str, *, keep: bool = False) -> int:
         """Remove all that was said in decisions about a subject, and what came of them: from the
@@ -567,15 +567,10 @@ class Bandit:
                     "removed, and stay known to it: only Bandit.migrate begins without",
                     stacklevel=2,
                 )
-            return self._ledger.erase(subject, self._base_states() if keep else None)
+            return self._ledger.erase(subject, self._base_states if keep else None)
 
     def _base_states(self) -> dict[str, bytes]:
-        """What the agents know of every outcome there is, by the names of their snapshots."""
-        replicas = [self._replica, *self._shadows.replicas().values()]
-        for replica in replicas:
-            replica.sync(self._ledger)
-        saved = [one for one in replicas if one.width is not None and not one.host]
-        return {replica.file: replica.packed(self._ledger) for replica in saved}
+        return base_states([self._replica, *self._shadows.replicas().values()], self._ledger)
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the ledger as it is now to a new folder, from which a bandit can be opened."""

@@ -438,6 +438,14 @@ class Replica:
         return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))
 
 
+def base_states(replicas: Sequence[Replica], ledger: Ledger) -> dict[str, bytes]:
+    """What agents know of every outcome there is, by the names of their snapshots."""
+    for replica in replicas:
+        replica.sync(ledger)
+    saved = [one for one in replicas if one.width is not None and not one.host]
+    return {replica.file: replica.packed(ledger) for replica in saved}
+
+
 def resume(replica: Replica, ledger: Ledger, migrate: bool = False) -> Replica:
     """The replica to go on with: by the configuration given where it is the ledger's or, with
     `migrate`, takes its place, and for the rest by what is recorded."""

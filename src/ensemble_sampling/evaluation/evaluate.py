@@ -41,9 +41,11 @@ def evaluate(
     policy: a bandit as it is now; an agent in a state, as (agent, state), where a bandit's own
         `state` will do; an agent alone (None: the default one), which then learns one half of the
         log, as a bandit of this seed would, and is judged on the other, and the other way round; a
-        function from an offer (`offer.features` (K, d), `offer.available` (K,), `offer.actions`) to
-        probabilities (K,), best compiled by `jax.jit`; or probabilities, (n, K) or (K,). A
-        dictionary of several gives a `Comparison`.
+        function from an offer to probabilities (K,), or to the position of the action it chooses:
+        `offer.actions[i]` is what was said of action i, `offer.context`, `offer.names`,
+        `offer.available` (K,), and all of that as numbers, `offer.features` (K, d), of which alone
+        a function can make use that was compiled by `jax.jit`; or probabilities, (n, K) or (K,).
+        A dictionary of several gives a `Comparison`.
     model: of rewards, for the direct, doubly robust and switch estimates: a `Linear` learner, None
         for one that is told nothing, or what every action is expected to earn (n, K). It is fitted
         to the outcomes of all but one of `folds` parts, and used on that one.

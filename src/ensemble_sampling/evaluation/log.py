@@ -163,8 +163,8 @@ class Log:
         said, width = self.said, inputs.width
         if said is None or width is None:
             return self
-        for offer in said[:1]:
-            inputs.covers(offer)  # or says what is wrong
+        if inputs.covering(said[:1]).hasher is not inputs.hasher:
+            raise ValueError(f"the policy takes rows of {inputs.columns}, the log has words")
         other = copy.copy(self)
         vars(other).pop("missing", None)
         other.hashed = inputs.hasher is not None

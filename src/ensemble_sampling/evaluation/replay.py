@@ -17,6 +17,7 @@ from ..intervals import Estimate, Span, mean
 from .evaluate import refusal
 from .informed import Pupil, arrays_of, padded
 from .log import Log, slices
+from .policies import probabilities
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def replay(
     while it learns.
 
     agent: begins knowing nothing; a posterior in its place means Thompson sampling on it, and None
-        the default agent.
+        the default agent. A function of an offer, as `evaluate` takes it, learns nothing.
     least: the smallest propensity; by default that of the log. A larger one lets more decisions
         count, and those less likely than it too seldom, which is a bias.
     support: an agent that chose more than this share of its actions from those the log could never
@@ -77,13 +78,20 @@ def replay(
         taken anew after 1, 2, 4, ... outcomes, which it then learns again in the new units.
     """
     log = Log.of(log)
-    pupil = Pupil.of(agent, log, checks.flag("normalise", normalise))
+    checks.flag("normalise", normalise)
+    ruled = callable(agent) and not isinstance(agent, type) and not hasattr(agent, "act")
+    pupil = None if ruled else Pupil.of(agent, log, normalise)
     if least is None:
         shares = log.propensity if log.propensities is None else log.propensities
         least = float(shares[shares > 0].min())
     checks.scalar("least", least, above=0.0, high=1.0)
     checks.size("seed", seed, least=0, below=2**32)
-    counted, outside, _ = play(log, pupil, least, seed)
+    if pupil is None:
+        label = getattr(agent, "__name__", repr(agent))
+        counted, outside = follow(log, probabilities(agent, log), least, seed)
+    else:
+        label = fact(pupil.agent, "label")
+        counted, outside, _ = play(log, pupil, least, seed)
     share = outside / len(log)
     if (refused := refusal(share, True, support)) is not None:
         raise ValueError(refused)
@@ -95,7 +103,18 @@ def replay(
         )
     rewards = log.outcome[rows]
     value = mean(rewards, Span.of(log.outcome))
-    return Replay(fact(pupil.agent, "label"), len(log), rewards, rows, value, share)
+    return Replay(label, len(log), rewards, rows, value, share)
+
+
+def follow(log: Log, chances: np.ndarray, least: float, seed: int) -> tuple[np.ndarray, int]:
+    """(which decisions counted (n,), how many choices were impossible in the log) of a policy that
+    learns nothing, by its probabilities (n, K)."""
+    rng, rows = np.random.default_rng(seed), np.arange(len(log))
+    past = chances.cumsum(axis=1) > rng.random((len(log), 1)) * chances.sum(axis=1, keepdims=True)
+    index = past.argmax(axis=1)
+    possible = log.available if log.propensities is None else log.propensities > 0
+    counted = (index == log.chosen) & (rng.random(len(log)) < least / log.propensity)
+    return counted, int((~possible[rows, index]).sum())
 
 
 FOR_EVER = np.iinfo(np.int32).max

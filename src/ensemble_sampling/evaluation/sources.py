@@ -58,16 +58,24 @@ def read(source: Any, **columns: Any) -> Log:
     if columns or any(name not in source for name in EXPORTED):
         return _of_columns(source, columns)
     rows = zip(*(source[name] for name in EXPORTED), strict=True)
-    return gather((_exported(*row) for row in rows), "the table", Inputs(grows=True))
+    framed = is_frame(source)
+    return gather((_exported(framed, *row) for row in rows), "the table", Inputs(grows=True))
 
 
-def gather(rows: Iterable[DecisionRow], where: str, inputs: Inputs, units: bool = True) -> Log:
+def gather(
+    rows: Iterable[DecisionRow],
+    where: str,
+    inputs: Inputs,
+    units: bool = True,
+    excluded: Counter[str] | None = None,
+) -> Log:
     """A log of decisions that are read one by one; what cannot be used is left out, and counted.
 
     inputs: make numbers of what was said; they grow with it.
     units: whether numbers in descriptions that are hashed are in units, as for the default agent.
+    excluded: how often, and why, `rows` itself leaves something out.
     """
-    excluded, said = Counter[str](), Said()
+    excluded, said = Counter[str]() if excluded is None else excluded, Said()
     columns = chosen, outcomes, chances = array("q"), array("d"), array("d")
     shares, available = Ragged(), Ragged()
     described, shared, same, first = False, True, True, None
@@ -99,14 +107,14 @@ def gather(rows: Iterable[DecisionRow], where: str, inputs: Inputs, units: bool 
     features: Any = Made(said, tables, inputs.width or 0, shared)
     if not described:  # what was said are the features themselves
         features = features.made
-    arms = available.shape[1]
     log = Log(
         *map(np.array, (chosen, outcomes, chances)),
         propensities=shares[:] if len(shares) == len(said) else None,
         available=available[:],
-        actions=list(first) if same and first is not None and len(first) == arms else None,
         features=None if shared else features,
     )
+    if same and first is not None and len(first) == log.arms:
+        log.actions = list(first)  # not given above, where numbers would be looked up among them
     log.remember(said if described or not same else None, features, inputs, said.sizes)
     log.excluded = dict(excluded) | log.excluded
     return log
@@ -148,15 +156,23 @@ def _recorded(ledger: Ledger) -> Inputs:
 
 
 def _exported(
-    index: Any, shares: Any, reward: Any, row: Any, context: Any, offer: Any, free: Any, names: Any
+    framed: bool,
+    index: Any,
+    shares: Any,
+    reward: Any,
+    row: Any,
+    context: Any,
+    offer: Any,
+    free: Any,
+    names: Any,
 ) -> DecisionRow:
-    """A decision of a table that was written from a ledger."""
+    """A decision of a table that was written from a ledger; `framed`: of a data frame."""
     shares, row, context, offer, free, names = map(
         _cell, (shares, row, context, offer, free, names)
     )
     reward, stored = None if missing(reward) else float(reward), None
     if free is not None:
-        structs = not isinstance(free, list)
+        structs = framed and not isinstance(free, list)
         actions = (
             None if offer is None else _given([_said(one, structs) for one in offer], "action")
         )

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -38,10 +39,8 @@ def read_text(path: str | os.PathLike[str], arms: int | None = None) -> Log:
 
 def read_dsjson(path: str | os.PathLike[str]) -> Log:
     """See `Log.read_dsjson`."""
-    left_out: dict[str, int] = {}
-    log = gather(_of_dsjson(path, left_out), f"{path}", Inputs(hasher=HASHER))
-    log.excluded = left_out | log.excluded
-    return log
+    left_out = Counter[str]()
+    return gather(_of_dsjson(path, left_out), f"{path}", Inputs(hasher=HASHER), excluded=left_out)
 
 
 @contextmanager
@@ -88,10 +87,9 @@ def _label(word: str, path: Any, number: int) -> _Label:
     action, *numbers = word.split(":")
     try:
         cost, chance = [*map(float, numbers), None, None][:2]
-        found = _Label(int(action), cost, chance)
         fine = len(numbers) <= 2 and (cost is None or math.isfinite(cost))
         if fine and (chance is None or 0 < chance <= 1 + NEAR):
-            return found
+            return _Label(int(action), cost, None if chance is None else min(chance, 1.0))
     except ValueError:
         pass
     raise ValueError(
@@ -252,7 +250,7 @@ def _say(said: dict[str, Any], name: str, value: Any) -> None:
         said[name] = [said[name], value]
 
 
-def _of_dsjson(path: str | os.PathLike[str], left_out: dict[str, int]) -> Iterator[DecisionRow]:
+def _of_dsjson(path: str | os.PathLike[str], left_out: Counter[str]) -> Iterator[DecisionRow]:
     """Decisions of lines like {"_label_cost": ..., "_label_probability": ..., "_labelIndex": ...,
     "a": [...], "p": [...], "c": {..., "_multi": [...]}}."""
     for number, line in _lines(path):
@@ -264,7 +262,7 @@ def _of_dsjson(path: str | os.PathLike[str], left_out: dict[str, int]) -> Iterat
                 raise ValueError(f"a line must be an object, got {checks.shown(event)}")
             why = WITHOUT if "_label_cost" not in event else SKIPPED
             if why == WITHOUT or event.get("_skipLearn"):
-                left_out[why] = left_out.get(why, 0) + 1
+                left_out[why] += 1
                 continue
             yield _of_event(event)
         except (KeyError, TypeError, ValueError) as error:
@@ -285,7 +283,7 @@ def _of_event(event: dict[str, Any]) -> DecisionRow:
             raise TypeError(f"{name} must be a finite number, got {checks.shown(value)}")
     if not 0 < chance <= 1 + NEAR:
         raise ValueError(f"_label_probability must be above 0 and at most 1, got {chance}")
-    shares, foreign = np.array([chance]), True
+    shares, foreign = np.array([min(chance, 1.0)]), True
     if "p" in event:
         shares, foreign = _shares(event["a"], event["p"], len(actions)), False
         if abs(shares[index] - chance) > NEAR:
@@ -300,13 +298,12 @@ def _of_event(event: dict[str, Any]) -> DecisionRow:
 
 def _chosen(event: dict[str, Any], size: int) -> int:
     """Which of the actions was chosen: by its position, or by its number, which is one more."""
-    said = {
-        "_labelIndex": event.get("_labelIndex"),
-        "_label_Action": event.get("_label_Action"),
-    }
-    known = {name: value for name, value in said.items() if value is not None}
-    places = {value - (name == "_label_Action") for name, value in known.items()}
-    if len(places) != 1 or not all(type(at) is int and 0 <= at < size for at in places):
+    known, places = {}, set()
+    for name, first in (("_labelIndex", 0), ("_label_Action", 1)):
+        if (number := event.get(name)) is not None:
+            known[name] = number
+            places.add(number - first if type(number) is int else -1)
+    if len(places) != 1 or not 0 <= min(places) < size:
         raise ValueError(
             f"_labelIndex, or _label_Action less one, must be one of the {size} actions in _multi, "
             f"got {known or 'neither'}"

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -493,10 +493,11 @@ class Ledger:
         numbers, last = self._retention.find(subject), self.base.outcomes
         return sum(0 < (row.sequence or 0) <= last for row in self.find(numbers).values())
 
-    def retain(self, since: float, states: Mapping[str, bytes]) -> int:
+    def retain(self, since: float, states: Callable[[], Mapping[str, bytes]]) -> int:
         """Remove decisions made before the time `since`, and all that came of them; how many.
 
-        states: the base that replays begin at from now on, by the names of their snapshots.
+        states: gives the base that replays begin at from now on, by the names of their snapshots;
+            called within the turn, so that it knows every outcome there is.
         """
         with self._removing() as db:
             query = "SELECT min(number) FROM decisions WHERE time >= ?"
@@ -504,11 +505,11 @@ class Ledger:
             first = self.decisions if first is None else first
             if first <= base.decisions:
                 return 0
-            self._retention.rebase(states)
+            self._retention.rebase(states())
             self._retention.remove_before(first)
         return first - base.decisions
 
-    def erase(self, subject: str, states: Mapping[str, bytes] | None) -> int:
+    def erase(self, subject: str, states: Callable[[], Mapping[str, bytes]] | None) -> int:
         """Remove what was said of the decisions about a subject, and what came of them; how many.
 
         states: as for `retain`, where the agents go on knowing it; None: they are to learn all
@@ -525,7 +526,7 @@ class Ledger:
             revised = [RevisionRow(n, None, None) for n in told] if states is None else []
             self.add_outcomes(waiting, revised)
             if states is not None:
-                self._retention.rebase(states)
+                self._retention.rebase(states())
             self._retention.erase(numbers, states is not None)
         return len(numbers)
 

@@ -77,7 +77,7 @@ class Transactions:
         self.kind: str | None = None
         self.names: list[Name] = []
         self.keeps, self.base = "all", Base()
-        self._base: str | None = None  # the same as it is stored
+        self._removed: Any = None  # what tells that rows were removed: `base` as text, erasures
 
     @contextmanager
     def turn(self, write: bool = True) -> Iterator[None]:
@@ -198,11 +198,13 @@ class Transactions:
     def _recount(self, last: Sequence[Any]) -> dict[str, int]:
         """How many rows there are by the answer to `schema.STANDING`."""
         *numbers, keeps, base = last
-        if base != self._base:
-            self._base, self.base = base, schema.read_base(base)
-        held, self.keeps = schema.as_counts(numbers, self.base.counts), keeps or "all"
         # Where nobody else writes, counts are unknown only after a write was cut short.
         stale = self._counts.stale or (self._counts.held is None and not self._shared)
+        if stale or self._removed is None or base != self._removed[0]:
+            self.base = schema.read_base(base)
+        held, self.keeps = schema.as_counts(numbers, self.base.counts), keeps or "all"
+        before, self._removed = self._removed, (base, held["erasures"])
+        stale = stale or before != self._removed  # items that were written may be gone
         for cache in self._caches if stale else ():
             cache.clear()
         if stale or held["ids"] != len(self.names):

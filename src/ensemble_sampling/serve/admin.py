@@ -1,7 +1,9 @@
 """What an administrator does to a bandit that several processes serve: change its settings, its
 shadows and the agent in charge, and import what another bandit has learned."""
 
+import time
 from base64 import b64encode
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -9,12 +11,13 @@ from msgspec import structs
 
 from .. import checks
 from ..decide import shadows
+from ..decide.replica import Replica, base_states, resume
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
 from ..files import Damaged
 from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
-from .replicas import APPRENTICE, SETTINGS, Replicas
+from .replicas import APPRENTICE, SETTINGS, Replicas, as_served
 from .types import Refused, Settings, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
@@ -77,6 +80,28 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
             Columns.recorded(known.get("columns"))
         replicas.ledger.describe({**said, **known})
         replicas.reload()
+
+
+def retain(replicas: Replicas, days: float) -> int:
+    """See `Bandit.retain`."""
+    with replicas.door:
+        return replicas.ledger.retain(time.time() - days * 86400, partial(_base_states, replicas))
+
+
+def erase(replicas: Replicas, subject: str, keep: bool) -> int:
+    """See `Bandit.erase`."""
+    with replicas.door:
+        states = partial(_base_states, replicas) if keep else None
+        return replicas.ledger.erase(subject, states)
+
+
+def _base_states(replicas: Replicas) -> dict[str, bytes]:
+    """Within a turn: those of replicas that learn, which know more than those that decide."""
+    ledger = replicas.ledger
+    if ledger.configured != replicas.loaded:
+        replicas.reload()
+    main = resume(Replica(as_served(replicas.options)), ledger)
+    return base_states([main, *replicas.watching(ledger, main).replicas().values()], ledger)
 
 
 def shadow(replicas: Replicas, name: str) -> None:

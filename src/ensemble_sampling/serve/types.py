@@ -76,6 +76,7 @@ Available = dict[str, bool] | list[str | bool | float]
 Label = str | int | float | bool
 Outcome = float | list[float]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Days = Annotated[float, Meta(gt=0, le=36_500)]
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 
 
@@ -177,6 +178,7 @@ class Settings(Body):
     mode: "online": the agent decides; "apprentice": the first action available is taken, and the
         agent only says what it would have done.
     floor: the share of decisions left to chance, beside what the agent itself explores.
+    retain: days for which decisions and what came of them are kept; None: for ever.
     """
 
     wait: Seconds | None = None
@@ -184,12 +186,21 @@ class Settings(Body):
     aggregation: Literal["first", "sum"] = "first"
     mode: Literal["online", "apprentice"] = "online"
     floor: Share = 0.0
+    retain: Days | None = None
 
 
 class Shadow(Body):
     """A candidate that is to become a shadow."""
 
     name: Word
+
+
+class Erase(Body):
+    """Remove what was said in decisions about a subject, see `Bandit.erase`; `keep`: the agent goes
+    on knowing what it learned from them."""
+
+    subject: Word
+    keep: bool = False
 
 
 class Evaluate(Body):
@@ -245,6 +256,12 @@ class Changed(Struct):
 
 class Expired(Struct):
     expired: int
+
+
+class Erased(Struct):
+    """How many decisions were about the subject."""
+
+    erased: int
 
 
 class Prediction(Struct):

@@ -11,6 +11,7 @@ from ..decide.replica import Replica, resume
 from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
 from ..ledger.ledger import Ledger
+from .admin import retain
 from .outcomes import expire
 from .replicas import Replicas, as_served, settings
 from .types import Refused
@@ -19,6 +20,7 @@ LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
 STEP = 256  # outcomes learned before the state is handed on
 SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that shows that a process follows
+REMOVE = 3600.0  # seconds between two removals of old decisions
 TIDY = 1.0  # seconds between two tidyings of the database
 EVERY = 0.25  # seconds between two steps, unless there is something new
 
@@ -69,6 +71,7 @@ class Updater:
         self.decisions = self.outcomes = self.known = 0
         self.changed = time.monotonic()
         self._learns, self._renew, self._due, self._untidy = learns, 0.0, 0.0, 0.0
+        self._remove = 0.0
         self._seen: dict[str, Any] = {}  # the last version read, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
@@ -115,6 +118,9 @@ class Updater:
         self.waits = now.wait is not None and bool(self._ledger.pending(time.time()))
         if now.wait is not None and self._ledger.pending(time.time() - now.wait):
             expire(self._replicas, now.wait, now.default)
+        if now.retain is not None and time.monotonic() >= self._remove:
+            self._remove = time.monotonic() + REMOVE
+            retain(self._replicas, now.retain)
 
     def _hand_on(self, shadow: str | None, replica: Replica) -> bool:
         """Give the deciding replica what this one has learned, unless that one knows more: after a
@@ -190,7 +196,7 @@ class Updater:
                 unknown.append(f"SELECT time FROM outcomes WHERE sequence = {known + 1}")
             if revised < self._ledger.revisions:
                 unknown.append(f"SELECT time FROM revisions WHERE number = {revised + 1}")
-            times = [self._ledger.ask(query) for query in unknown]
+            times = [at for query in unknown for (at,) in self._ledger.ask_all(query)]
         if there != (self.decisions, self.outcomes):
             (self.decisions, self.outcomes), self.changed = there, time.monotonic()
         self.known = known

@@ -219,6 +219,14 @@ def configure(call: Call, body: types.Settings) -> types.Settings:
     return body
 
 
+@operation(
+    "POST", "erase", "admin", 409, example={"subject": "customer-17"}, answered={"erased": 3}
+)
+def erase(call: Call, body: types.Erase) -> types.Erased:
+    """Remove all that was said in decisions about a subject, and what came of them."""
+    return types.Erased(admin.erase(call.engine.replicas, body.subject, body.keep))
+
+
 @operation("GET", "/v1/bandits", "read")
 def bandits(call: Call) -> types.Bandits:
     """The bandits there are."""

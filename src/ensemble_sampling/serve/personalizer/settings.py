@@ -14,6 +14,7 @@ from .replies import LONGEST, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
 KEPT = -1  # days: for ever
+MOST_DAYS = 36_500
 AGGREGATIONS = {"earliest": "first", "sum": "sum"}
 MODES = {"Online": "online", "Apprentice": "apprentice", "LoggingOnly": "apprentice"}
 RECENT = 20  # decisions among which the last outcome is looked for
@@ -49,7 +50,7 @@ def get_configuration(call: Call) -> Reply:
             "rewardAggregation": by[settings.aggregation],
             "explorationPercentage": settings.floor,
             "modelExportFrequency": EXPORTED,
-            "logRetentionDays": KEPT,
+            "logRetentionDays": KEPT if settings.retain is None else int(settings.retain),
             "modelRetrainDays": 0,
             "learningMode": "Online" if settings.mode == "online" else "Apprentice",
             "isAutoOptimizationEnabled": False,
@@ -71,10 +72,11 @@ def put_configuration(call: Call, body: Configuration) -> Reply:
     ):
         if wrong:
             raise Problem(f"{target} must be {expected}", target)
-    if body.log_retention_days != KEPT:
+    days = body.log_retention_days
+    if days != KEPT and not 1 <= days <= MOST_DAYS:
         raise Problem(
-            f"logs are kept for ever, which is logRetentionDays {KEPT}: they are what the model "
-            f"can be rebuilt from; got {body.log_retention_days}",
+            f"logRetentionDays must be {KEPT}, for ever, or a number of days up to {MOST_DAYS}; "
+            f"got {days}",
             "logRetentionDays",
             "InvalidLogRetentionDays",
         )
@@ -86,7 +88,8 @@ def put_configuration(call: Call, body: Configuration) -> Reply:
         if wanted:
             raise Problem(f"{target} is not offered here: leave it out", target)
     floor, given = body.exploration_percentage, (aggregation, mode)
-    settings = Settings(wait or None, body.default_reward, *given, floor)  # pyright: ignore[reportArgumentType]
+    kept = None if days == KEPT else float(days)
+    settings = Settings(wait or None, body.default_reward, *given, floor, kept)  # pyright: ignore[reportArgumentType]
     admin.configure(call.engine.replicas, settings)
     return get_configuration(call)
 

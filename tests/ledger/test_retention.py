@@ -1,0 +1,373 @@
+"""What is removed is gone from everywhere, all or nothing; what was learned of it stays, or goes."""
+
+# pyright: reportAttributeAccessIssue=false
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from processes import Process
+from servers import new_place
+
+import ensemble_sampling as es
+from ensemble_sampling.ledger.export import export
+from ensemble_sampling.ledger.retention import Retention
+from ensemble_sampling.serve.types import Refused, Settings
+
+AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
+OFFERS = np.random.default_rng(0).normal(size=(60, 3, 2))
+DAY = 86400.0
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A time that only tests change."""
+    now = [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+@pytest.fixture(params=["memory", "disk", "postgres"])
+def place(request, tmp_path):
+    if request.param == "postgres":
+        pytest.importorskip("psycopg")
+        return new_place()
+    return None if request.param == "memory" else tmp_path / "shop"
+
+
+def opened(place, agent=AGENT, **options):
+    options = {"normalise": False, **options}
+    if place is None:
+        return es.Bandit(agent, **options)
+    return es.Bandit.open(place, agent, **options)
+
+
+def play(bandit, clock, days=10, subjects=lambda n: None, learns=lambda n: True):
+    """A decision a day; its outcome comes the same day."""
+    ids = []
+    for n in range(days):
+        clock[0] += DAY
+        made = bandit.choose(OFFERS[n], subject=subjects(n))
+        if learns(n):
+            bandit.learn(made.id, float(np.sin(n) + made.index))
+        ids.append(made.id)
+    return ids
+
+
+def goes_on(bandit, other):
+    """Both decide alike, and learn the same from it."""
+    for n in range(20, 25):
+        one, two = (each.choose(OFFERS[n]) for each in (bandit, other))
+        assert np.array_equal(one.probabilities, two.probabilities)
+        assert one.index == two.index
+        for each, made in ((bandit, one), (other, two)):
+            each.learn(made.id, float(n))
+    assert equal(bandit.state, other.state)
+
+
+def test_old_decisions_go_and_what_was_learned_of_them_stays(place, clock):
+    bandit, other = opened(place), opened(None)
+    ids = play(bandit, clock)
+    clock[0] -= 10 * DAY
+    play(other, clock)
+    before = bandit.state
+    assert bandit.retain(days=3.5) == 6
+    assert bandit.retain(days=3.5) == 0
+    log = bandit.log()
+    assert log["id"] == ids[6:]
+    assert [None] * 4 != log["outcome"] == other.log()["outcome"][6:]
+    assert equal(bandit.state, before)
+    assert (bandit.summary().decisions, bandit.summary().removed) == (10, 6)
+    goes_on(bandit, other)
+    with pytest.raises(KeyError):
+        bandit.learn(ids[0], 1.0)
+    if place is not None:
+        bandit.close()
+        for made in Path(place).glob("*.safetensors") if isinstance(place, Path) else ():
+            made.unlink()  # its base is in the ledger
+        bandit = opened(place)
+        goes_on(bandit, other)
+        bandit.close()
+
+
+def test_all_can_go_and_it_goes_on(place, clock):
+    bandit, other = opened(place), opened(None)
+    play(bandit, clock, days=5)
+    play(other, clock, days=5)
+    clock[0] += DAY
+    assert bandit.retain(days=0.5) == 5
+    assert bandit.log()["id"] == []
+    goes_on(bandit, other)
+    clock[0] += DAY
+    assert bandit.retain(0.5) == 5
+    assert equal(bandit.state, other.state)
+
+
+def test_room_is_given_back(tmp_path, clock):
+    agent = es.EnsembleSampling(es.Linear(dim=8), members=2)
+    about = {"agent": agent, "hasher": es.Hasher(8)}
+    bandit, words = opened(tmp_path / "shop", **about), "x" * 200
+    for n in range(300):
+        clock[0] += DAY
+        bandit.choose([{"a": f"{words}{n}{k}"} for k in range(4)], context={"b": f"{n}{words}"})
+    file = tmp_path / "shop" / "ledger.sqlite"
+    bandit.close()
+    full, bandit = file.stat().st_size, opened(tmp_path / "shop", **about)
+    with pytest.warns(UserWarning, match="290 decisions that go have no outcome yet"):
+        assert bandit.retain(days=9.5) == 290
+    bandit.close()
+    assert file.stat().st_size < full / 4
+    bandit = opened(tmp_path / "shop", **about)
+    offers = bandit.log()["offer"]
+    assert offers[0][3]["a"] == f"{words}2903"
+    bandit.close()
+
+
+def test_corrections_of_what_is_left_are_learned_after_decisions_went(place, clock):
+    bandit, other = opened(place), opened(None)
+    ids = play(bandit, clock)
+    clock[0] -= 10 * DAY
+    theirs = play(other, clock)
+    bandit.retain(days=3.5)
+    for n in (10, 11):
+        for each, known in ((bandit, ids), (other, theirs)):
+            made = each.choose(OFFERS[n])
+            each.learn(made.id, 0.5)
+            known.append(made.id)
+    assert bandit.correct(ids[10], 4.0)
+    assert other.correct(theirs[10], 4.0)
+    assert equal(bandit.state, other.state)  # it is after the base
+    assert bandit.correct(ids[8], -4.0)  # the base knows it: what it was stays known
+    assert bandit.choose(OFFERS[30]).probabilities.sum() == pytest.approx(1.0)
+
+
+def whose(n):
+    return f"person-{n % 3}"
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_subject_is_erased_from_everywhere(place, clock, tmp_path, keep):
+    bandit, other = opened(place), opened(None)
+    start = clock[0]
+    ids = play(bandit, clock, 12, whose)
+    clock[0] = start
+    play(other, clock, 12, whose, (lambda n: True) if keep else (lambda n: n % 3 != 1))
+    bandit.choose(OFFERS[50], subject="person-1")
+    other.choose(OFFERS[50])
+    assert bandit.erase("person-1", keep=keep) == 5
+    assert bandit.erase("person-1") == 0
+    log = bandit.log()
+    rest = [n for n in range(12) if n % 3 != 1]
+    assert log["id"] == [ids[n] for n in rest]
+    assert log["outcome"] == [other.log()["outcome"][n] for n in rest]
+    assert log["subject"] == [whose(n) for n in rest]
+    assert log["offer"] == [OFFERS[n].astype(np.float32).tolist() for n in rest]
+    assert equal(bandit.state, other.state)
+    with pytest.raises((KeyError, ValueError)):
+        bandit.learn(ids[1], 3.0)
+    bandit.backup(tmp_path / "copy")
+    with es.Bandit.open(tmp_path / "copy", AGENT, normalise=False) as copy:
+        assert copy.log() == log
+        assert equal(copy.state, other.state)
+    export(tmp_path / "copy", tmp_path / "log.csv")
+    assert "person-1" not in (tmp_path / "log.csv").read_text()
+    (record,) = bandit._ledger.ask_all("SELECT count, kept FROM erasures")
+    assert tuple(record) == (5, int(keep))
+    if place is not None:
+        bandit.close()
+        bandit = opened(place)
+        assert equal(bandit.state, other.state)
+    goes_on(bandit, other)
+
+
+def test_nothing_that_was_said_of_them_is_left_in_the_file(tmp_path, clock):
+    bandit = opened(tmp_path / "shop", None)
+    for n in range(40):
+        clock[0] += 1.0
+        secret = f"secret-{n}" if n % 2 else f"open-{n}"
+        offer = [{"word": f"{secret}-{k}"} for k in range(3)]
+        about = {"where": f"{secret}-there"}
+        made = bandit.choose(offer, context=about, subject="her" if n % 2 else None)
+        bandit.learn(made.id, 123456.5 if n % 2 else 1.0)
+    assert bandit.erase("her") == 20
+    bandit.close()
+    content = b"".join(path.read_bytes() for path in (tmp_path / "shop").rglob("*.sqlite*"))
+    assert b"open-2-there" in content
+    assert b"open-2-1" in content
+    for word in (b"secret", b"123456.5", b'"her"'):
+        assert word not in content
+    with opened(tmp_path / "shop", None) as again:
+        assert len(again.log()["id"]) == 20
+        again.choose([{"word": "new"}, {"word": "newer"}], context={"where": "here"})
+
+
+def test_what_is_offered_to_others_as_well_stays(clock):
+    bandit, offer = es.Bandit(), [{"word": "tea"}, {"word": "cake"}]
+    for subject in ("her", "him", "her"):
+        bandit.learn(bandit.choose(offer, subject=subject).id, 1.0)
+    assert bandit.erase("her") == 2
+    assert bandit.log()["offer"] == [offer]
+
+
+@pytest.mark.parametrize("method", ["remove_before", "rebase", "erase", "_erase_offers", "_set"])
+def test_a_removal_that_fails_leaves_all_as_it_was(tmp_path, clock, monkeypatch, method):
+    bandit = opened(tmp_path / "shop")
+    play(bandit, clock, 9, whose)
+    log, state, real = bandit.log(), bandit.state, getattr(Retention, method)
+
+    def fails(*given):
+        real(*given)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Retention, method, fails)
+    erases, retains = method in ("erase", "_erase_offers"), method not in ("erase", "_erase_offers")
+    if erases:
+        with pytest.raises(OSError, match="no space left"):
+            bandit.erase("person-1")
+    if retains:
+        with pytest.raises(OSError, match="no space left"):
+            bandit.retain(days=4)
+    monkeypatch.undo()
+    assert bandit.log() == log
+    assert equal(bandit.state, state)
+    bandit.close()
+    with opened(tmp_path / "shop") as again:
+        assert again.log() == log
+        assert equal(again.state, state)
+        assert again.erase("person-1") == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda b: b.retain(-1), "days must be"),
+        (lambda b: b.retain("ten"), "days must be"),
+        (lambda b: b.retain(float("nan")), "days must be"),
+        (lambda b: b.erase(7), "subject must be text"),
+        (lambda b: b.erase(""), "subject"),
+        (lambda b: b.erase("a", keep="yes"), "keep must be"),
+        (lambda b: b.choose(OFFERS[0], subject=7), "subject must be text"),
+        (lambda b: b.choose(OFFERS[0], subject=""), "subject"),
+        (lambda b: b.choose(OFFERS[0], subject="\udcff"), "subject"),
+        (lambda b: b.choose_many(OFFERS[:2], subjects=["a"]), "2 decisions, but 1 entries"),
+        (lambda b: b.choose_many(OFFERS[:1], subjects=[7]), "subject must be text"),
+    ],
+)
+def test_bad_input_changes_nothing(call, says):
+    bandit = opened(None)
+    bandit.choose(OFFERS[0], subject="a")
+    with pytest.raises((TypeError, ValueError), match=says):
+        call(bandit)
+    assert bandit.log()["subject"] == ["a"]
+    assert bandit.erase("nobody") == 0
+
+
+LIFE = """
+import itertools, os, sys
+import numpy as np
+sys.path[:0] = sys.argv[2:]
+from test_retention import AGENT, OFFERS, opened
+bandit = opened(sys.argv[1], snapshot_every=3)
+for n in itertools.count(bandit._ledger.decisions):
+    made = bandit.choose(OFFERS[n % 60], subject=f"s{n}")
+    bandit.learn(made.id, float(n % 7))
+    if n % 3 == 0:
+        bandit.erase(f"s{n - 2}", keep=n % 2 == 0)
+        os.write(1, f"erased {n - 2}\\n".encode())
+    if n % 8 == 0:
+        bandit.retain(days=0)
+        os.write(1, f"removed {n}\\n".encode())
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_ledger_that_is_whole(tmp_path):
+    folder, rng = tmp_path / "shop", np.random.default_rng(0)
+    here = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+    for life in range(4):
+        command = [sys.executable, "-c", LIFE, str(folder), *here]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            lines = [process.stdout.readline() for _ in range(2)]  # pyright: ignore
+            time.sleep(rng.uniform(0.0, 0.5))
+            process.send_signal(signal.SIGKILL)
+            lines += process.stdout.read().splitlines()  # pyright: ignore
+        said = [line.split() for line in lines if line.strip()]
+        assert said, life
+        with opened(folder) as bandit:
+            log, state = bandit.log(), bandit.state
+            erased = [int(n) for what, n in said if what == "erased"]
+            removed = [int(n) for what, n in said if what == "removed"]
+            assert not {f"s{n}" for n in erased} & set(log["subject"])
+            numbers = [int(id.rpartition("-")[2]) for id in log["id"]]
+            assert min(numbers, default=10**9) > max(removed, default=-1)
+            bandit._replica.version = None
+            bandit._replica._marks = []
+            bandit._replica.forget(bandit._ledger)
+            assert equal(bandit.state, state)  # replayed from its base
+
+
+@pytest.fixture
+def pair(tmp_path, clock):
+    made = [Process(tmp_path / "shop", AGENT, normalise=False) for _ in range(2)]
+    yield made
+    for process in made:
+        process.updater.close()
+        process.replicas.close()
+
+
+def test_a_service_removes_what_is_older_than_its_setting(pair, clock):
+    one, two = pair
+    for n in range(6):
+        clock[0] += DAY
+        (made,) = (one, two)[n % 2].choose(OFFERS[n].tolist(), subject=whose(n))
+        one.learn((made.id, float(n)))
+    for process in (one, two):
+        process.step()
+    one.configure(Settings(retain=2.5))
+    one.step()
+    assert len(one.ledger.table()["id"]) == 3
+    known, state = one.known, one.main.version.state
+    two.step()
+    assert two.known == known
+    (made,) = two.choose(OFFERS[0].tolist())
+    two.learn((made.id, 1.0))
+    for process in (one, two):
+        process.step()
+    assert one.known == two.known == (7, 0)
+    assert not equal(one.main.version.state, state)
+    third = Process(one.replicas.ledger.place, AGENT, normalise=False)
+    assert third.ledger.table()["id"] == one.ledger.table()["id"]
+    third.updater.close()
+    third.replicas.close()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_service_erases_a_subject_and_all_processes_forget(pair, clock, keep):
+    one, two = pair
+    for n in range(9):
+        clock[0] += 1.0
+        (made,) = one.choose(OFFERS[n].tolist(), subject=whose(n), event=f"e{n}")
+        one.learn((made.id, float(n)))
+    for process in (one, two):
+        process.step()
+    before = one.main.version.state
+    assert two.erase("person-2", keep) == 3
+    assert two.erase("person-2", keep) == 0
+    for _ in range(2):
+        for process in (one, two):
+            process.step()
+    assert equal(one.main.version.state, two.main.version.state)
+    assert equal(one.main.version.state, before) == keep
+    assert one.ledger.table()["subject"].count("person-2") == 0
+    with pytest.raises(Refused):
+        one.learn(("e2", 1.0))
+    (made,) = one.choose(OFFERS[2].tolist(), event="e2")
+    assert not made.again
