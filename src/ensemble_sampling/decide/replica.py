@@ -222,7 +222,8 @@ class Replica:
             fields = fields_of([self.inputs.numbers_in(row) for row in rows])
             same = fields == now.fields
         if scale is not None:
-            features = [self.inputs.row(row, fields) for row in rows]
+            units = fields if self._has_fields else None
+            features = [self.inputs.row(row, units) for row in rows]
             known = np.stack(
                 [row for row in features if row is not None] or [np.zeros(self.width or 0)]
             )
@@ -234,7 +235,7 @@ class Replica:
             scale = new
         if recipe is not None:
             outcomes = np.array([row.outcome for row in rows], np.float64)
-            usual = Usual.of(outcomes)
+            usual = Usual.of(outcomes) if len(outcomes) else Usual()
             same = same and now.usual.agrees(usual, outcomes, recipe.stray)
         if same:
             held = self.programs.hold(state)
@@ -255,7 +256,7 @@ class Replica:
         if self._has_fields:
             fields = with_fields(fields, self.inputs.numbers_in(row))
         arm = self.inputs.arm(row.number, row.chosen, row.action)
-        features = self.inputs.row(row, fields)
+        features = self.inputs.row(row, fields if self._has_fields else None)
         state = now.state
         if features is not None:
             words, self.version = (self._streams[1], row.number, arm), None  # its state is consumed

@@ -35,14 +35,14 @@ class Reader:
         many as fit into PAGE bytes of JSON, but at least one."""
         entries, size = [], 0
         with self._ledger() as ledger:
-            end = min(first + count, ledger.decisions)
+            after = end = min(first + count, ledger.decisions)
             for row in ledger.between(min(first, end), end):
                 one = entry(row, ledger.decision_id)
                 size += len(encoded(one))
                 if entries and size > PAGE:
+                    after = row.number
                     break
                 entries.append(one)
-            after = first + len(entries)
             more = after if after < ledger.decisions else None
             return Page(first, len(entries), more, columns(entries))
 
