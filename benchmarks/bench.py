@@ -436,9 +436,10 @@ def grown(members: int = 30, arms: int = 100, dim: int = 32, periods: int = 500)
 
 def held(item: Item) -> int:
     """Bytes that a call of as many realizations holds at a time."""
-    stack = programs.Stack.of([(item.agent, item.world)])
-    mode = (item.periods, False, False, None, False)
-    program, *_ = programs._program(stack.outline, stack.differs, LANES, mode)
+    outline = programs.Outline.of(item.agent, item.world)
+    shared = (False,) * len(outline.shapes)
+    mode = programs.Run(item.periods, LANES, seed=0).mode
+    program, *_ = programs._program(outline, shared, LANES, mode)
     about = program.memory_analysis()
     sizes = (about.temp_size_in_bytes, about.argument_size_in_bytes, about.output_size_in_bytes)
     return sum(sizes)

@@ -22,8 +22,8 @@ import optax
 
 import ensemble_sampling as es
 from ensemble_sampling.files import read_json, write_json
-from ensemble_sampling.simulation.programs import _program, chunk_size
-from ensemble_sampling.simulation.sweep import chunk_of
+from ensemble_sampling.simulation.programs import Run, _program, chunk_size
+from ensemble_sampling.simulation.run import Task
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "sweep_speed.json"
 NOISE_STD, PRIOR_STD = 10.0, 10**0.5
@@ -78,7 +78,8 @@ def measure(periods: int, realizations: int, members: int, repeats: int) -> dict
     found: dict[str, Any] = {"build_agents": time.perf_counter() - began}
     one, lanes = make(0.1, PRIOR_STD), len(points) * realizations
     chunk = chunk_size(one, environment, periods, lanes)
-    ours = chunk_of([(point["agent"], environment) for point in points], periods, realizations)
+    swept = [(point["agent"], environment) for point in points]
+    ours = Task.of(swept, Run(periods, realizations, seed=0), None, None).work.size
     few = -(-ours // len(points))
 
     def sweep(each: int) -> Any:

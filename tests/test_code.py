@@ -70,9 +70,3 @@ def test_code_of_others_is_not_known_by_its_name(part):
 def test_what_its_module_has_under_its_name_is_known(part):
     assert is_known(part)
     assert is_known(partial(optax.adam, b1=part))
-
-
-def test_a_class_with_a_method_of_others_is_theirs(monkeypatch):
-    assert is_known(es.GaussianArms(2))
-    monkeypatch.setattr(es.GaussianArms, "outcome", lambda self, key, world, action: 0.0)
-    assert not is_known(es.GaussianArms(2))

@@ -105,8 +105,7 @@ LARGEST = 1e12
 
 def positive(name: str, value: Any) -> Any:
     """A number greater than zero (a standard deviation, say), and neither too small nor large."""
-    scalar(name, value, above=0.0)
-    return scalar(name, value, low=1 / LARGEST, high=LARGEST)
+    return scalar(name, value, above=0.0, low=1 / LARGEST, high=LARGEST)
 
 
 def bounded(name: str, value: Any) -> Any:
@@ -124,16 +123,13 @@ def _read(name: str, value: Any, what: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise TypeError(f"{name} must be {what}, got {shown(value)}") from error
-    if array.dtype != object or not any(_is_huge(one) for one in array.flat):
+    whole = (one for one in array.flat if isinstance(one, int)) if array.dtype == object else ()
+    if not any(one.bit_length() > 63 for one in whole):
         return array
     try:
         return array.astype(np.float64)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{name} must be {what}, and finite, got {shown(value)}") from error
-
-
-def _is_huge(value: Any) -> bool:
-    return isinstance(value, int) and value.bit_length() > 63
 
 
 def _numbers(name: str, value: Any, what: str = "an array of real numbers") -> np.ndarray:

@@ -51,7 +51,7 @@ Address = Annotated[
 
 def _engine(where: Where, address: str | None) -> Any:
     from .simulation.cluster import Ray
-    from .simulation.engines import Local
+    from .simulation.run import Local
 
     if where is Where.ray:
         with _extra("ray"):
@@ -115,9 +115,9 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments; interrupted, it goes on where it stopped."""
     began = time.perf_counter()
-    from .compilation import wake
+    from .compilation import start_devices
 
-    wake()
+    start_devices()
     from .experiments import runner
     from .experiments.paper import STUDY
 

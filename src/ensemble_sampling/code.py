@@ -13,7 +13,7 @@ import sys
 import textwrap
 import traceback
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -67,27 +67,30 @@ def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
     """The text of `thing` and of everything of the user's own that it refers to."""
     thing = inspect.unwrap(thing) if callable(thing) else thing
     thing = getattr(thing, "__func__", thing)  # a bound method's
-    if id(thing) in seen or not _is_own(thing):
+    if not isinstance(thing, type | types.FunctionType) or id(thing) in seen:
+        return
+    if not is_own_module(thing.__module__ or "__main__"):
         return
     seen.add(id(thing))
     yield _source(thing) or _bytecode(thing)
-    if isinstance(thing, type):
-        functions = [f for f in map(_plain, vars(thing).values()) if f is not None]
-        relatives: list[Any] = list(thing.__bases__)
-    else:
-        functions, relatives = [thing], []
-    for function in functions:
+    relatives: list[Any] = list(getattr(thing, "__bases__", ()))
+    for function in _functions(thing).values():
         relatives += [function.__globals__.get(name) for name in _names(function.__code__)]
     for relative in relatives:
         if isinstance(relative, type | types.FunctionType) or hasattr(relative, "__wrapped__"):
             yield from _texts(relative, seen)
 
 
-def _plain(member: Any) -> types.FunctionType | None:
-    """The function behind a method, property or static method of a class."""
-    for name in ("fget", "__func__", "__wrapped__", "method"):
-        member = getattr(member, name, None) or member
-    return member if isinstance(member, types.FunctionType) else None
+def _functions(thing: Any) -> dict[str, types.FunctionType]:
+    """A function itself, or those behind the methods, properties and static methods of a class."""
+    members = vars(thing) if isinstance(thing, type) else {thing.__name__: thing}
+    found = {}
+    for name, member in members.items():
+        for inside in ("fget", "__func__", "__wrapped__", "method"):
+            member = getattr(member, inside, None) or member
+        if isinstance(member, types.FunctionType):
+            found[name] = member
+    return found
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -96,14 +99,8 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _is_own(thing: Any) -> bool:
-    """Whether a user wrote it: no part of Python, of an installed package, or of this one."""
-    if not isinstance(thing, type | types.FunctionType):
-        return False
-    return is_own_module(thing.__module__ or "__main__")
-
-
 def is_own_module(module: str) -> bool:
+    """Whether a user wrote it: no part of Python, of an installed package, or of this one."""
     if module == "__main__":
         return True
     if module.split(".")[0] in (__package__, *sys.stdlib_module_names):
@@ -145,11 +142,8 @@ def _made(code: types.CodeType, node: Definition) -> bool:
 
 
 def _bytecode(thing: Any) -> str:
-    if isinstance(thing, types.FunctionType):
-        return _instructions(thing.__code__)
-    functions = {name: _plain(member) for name, member in sorted(vars(thing).items())}
-    found = {name: _instructions(f.__code__) for name, f in functions.items() if f is not None}
-    return f"{thing.__qualname__} {found}"
+    found = {name: _instructions(f.__code__) for name, f in sorted(_functions(thing).items())}
+    return f"{thing.__qualname__} {found}" if isinstance(thing, type) else found[thing.__name__]
 
 
 def _instructions(code: types.CodeType) -> str:
@@ -166,24 +160,17 @@ def is_known(thing: Any) -> bool:
     A function or class has to be what its module has under its name: decorators copy the name of
     what they wrap, and two closures of one name need not do the same.
     """
-    if thing is None:
-        return True
     if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")):
         return _is_found_by_name(thing)
-    if not _is_found_by_name(type(thing)) or not _is_as_written(type(thing)):
+    if thing is not None and not _is_found_by_name(type(thing)):
         return False
-    parts: Iterable[Any] = ()
-    if isinstance(thing, Mapping):
-        parts = thing.values()
-    elif isinstance(thing, list | tuple):
-        parts = thing
-    elif is_dataclass(thing):
-        parts = [getattr(thing, field.name, None) for field in fields(thing)]
-    elif isinstance(thing, functools.partial):
-        parts = (thing.func, thing.args, thing.keywords)
-    elif callable(thing):
-        return False
-    return all(map(is_known, parts))
+    if isinstance(thing, functools.partial):
+        return is_known((thing.func, thing.args, thing.keywords))
+    if is_dataclass(thing):
+        return all(is_known(getattr(thing, field.name, None)) for field in fields(thing))
+    if isinstance(thing, dict | list | tuple):
+        return all(map(is_known, thing.values() if isinstance(thing, dict) else thing))
+    return not callable(thing)
 
 
 def _is_found_by_name(thing: Any) -> bool:
@@ -194,10 +181,3 @@ def _is_found_by_name(thing: Any) -> bool:
     for name in thing.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is thing
-
-
-def _is_as_written(kind: type) -> bool:
-    """Whether nobody else gave one of this package's classes another method."""
-    ours = (c for c in kind.__mro__ if c.__module__.partition(".")[0] == __package__)
-    methods = (f for c in ours for f in map(_plain, vars(c).values()) if f is not None)
-    return all(f.__globals__.get("__name__", "").partition(".")[0] in KNOWN for f in methods)

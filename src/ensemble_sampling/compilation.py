@@ -1,4 +1,4 @@
-"""What programs are compiled by and for, and where they are kept between processes."""
+"""The cache of compiled programs, and all else that programs depend on: processor, versions."""
 
 import hashlib
 import os
@@ -17,9 +17,9 @@ SWITCH = "ENSEMBLE_SAMPLING_CACHE"  # "off", or another folder
 MOST = 4000  # files; beyond, the older half goes
 
 
-def folder(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Path | None:
-    """Where they are kept; None: nowhere. Programs are the processor's own, hence its name."""
-    given = environment.get(SWITCH, "")
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept, by the processor they are for; None: nowhere."""
+    given = os.environ.get(SWITCH, "")
     if given.lower() in ("off", "0", "no", "false"):
         return None
     if given:
@@ -31,14 +31,14 @@ def folder(environment: "os._Environ[str] | dict[str, str]" = os.environ) -> Pat
     if sys.platform == "darwin":
         base = home / "Library" / "Caches"
     elif sys.platform == "win32":
-        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
-        base = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     return base / "ensemble-sampling" / f"jax-{jax.__version__}-{processor()}"
 
 
 def processor() -> str:
-    """What programs for it may use: two machines may share a home."""
+    """A digest of the instructions it has: two machines may share a home."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next(line for line in lines if line.startswith(("flags", "Features")))
@@ -53,13 +53,11 @@ def versions() -> dict[str, str]:
     return {"ensemble-sampling": __version__, **{name: version(name) for name in names}}
 
 
-def keep() -> None:
-    """Let JAX keep what it compiles, unless it was told where to, or not to."""
-    told = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
-    if told is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    where = folder()
-    if where is None:
+def enable_cache() -> None:
+    """Let JAX keep what it compiles, unless the user says where to, or not to."""
+    chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    where = cache_folder()
+    if chosen is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ or where is None:
         return
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -71,7 +69,15 @@ def keep() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def wake() -> None:
+def _trim(where: Path) -> None:
+    names = os.listdir(where)  # paths of thousands of files take milliseconds to make
+    if len(names) > MOST:
+        files = sorted((where / name for name in names), key=lambda file: file.stat().st_mtime)
+        for file in files[: len(files) // 2]:
+            file.unlink(missing_ok=True)
+
+
+def start_devices() -> None:
     """Get the devices ready, which takes seconds on a GPU, while the caller imports modules.
 
     Their memory is taken as it is needed, unless the user says otherwise: all of it at once, as is
@@ -80,15 +86,7 @@ def wake() -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
     def ready() -> None:
-        with suppress(Exception):  # whoever needs them is told
+        with suppress(Exception):  # the error comes again where a device is used
             jax.devices()
 
     threading.Thread(target=ready, daemon=True).start()
-
-
-def _trim(where: Path) -> None:
-    names = os.listdir(where)  # paths of thousands of files take milliseconds to make
-    if len(names) > MOST:
-        files = sorted((where / name for name in names), key=lambda file: file.stat().st_mtime)
-        for file in files[: len(files) // 2]:
-            file.unlink(missing_ok=True)

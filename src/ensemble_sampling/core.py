@@ -13,7 +13,7 @@ from jax import Array
 
 from . import compilation
 
-compilation.keep()  # before anything is compiled
+compilation.enable_cache()  # before anything is compiled
 
 Key = Array
 """A key made by `jax.random.key`; every random draw is a function of one."""

@@ -27,7 +27,7 @@ from ensemble_sampling.experiments.runner import select as select_of
 from ensemble_sampling.simulation import programs
 from ensemble_sampling.study.sizing import smallest_ensemble
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
 reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)
 ARMS, WORLD = es.IndependentArms(4), es.GaussianArms(4)
 AGENT = es.EnsembleSampling(ARMS, 3)
@@ -84,51 +84,39 @@ class Vectors(es.GaussianArms):
 
 
 class Nonsense(es.GaussianArms):
-    at: str = eqx.field(static=True, default="outcome")
-
-    def offer(self, key, world):
-        return es.core.Round(jnp.eye(4), world * (INF if self.at == "means" else 1))
-
     def outcome(self, key, world, action):
-        return world[action.index] * (NAN if self.at == "outcome" else 1)
+        return world[action.index] * NAN
 
 
 SIMULATIONS = [
     (run(periods=0), ValueError, "periods must be at least 1, got 0"),
-    (run(periods=-1), ValueError, "periods must be at least 1, got -1"),
     (run(periods=5.0), TypeError, "periods must be a whole number, got 5.0"),
-    (run(periods=True), TypeError, "periods must be a whole number, got True"),
-    (run(periods=None), TypeError, "periods must be a whole number, got None"),
     (run(realizations=0), ValueError, "realizations must be at least 1, got 0"),
     (run(realizations="10"), TypeError, "realizations must be a whole number, got '10'"),
     (run(seed=-1), ValueError, "seed must be at least 0, got -1"),
     (run(seed=2**32), ValueError, "seed must be less than 4294967296"),
-    (run(seed=0.5), TypeError, "seed must be a whole number, got 0.5"),
     (run(seed=jax.random.key(0)), TypeError, "seed must be a whole number"),
     (run(chunk=0), ValueError, "chunk must be at least 1, got 0"),
     (run(chunk=1.5), TypeError, "chunk must be a whole number, got 1.5"),
     (run(coupled="no"), TypeError, "coupled must be True or False, got 'no'"),
-    (run(coupled=1), TypeError, "coupled must be True or False, got 1"),
     (run(expected=None), TypeError, "expected must be True or False, got None"),
     (run(keep=3), TypeError, "keep must be true, false or a list of periods, got 3"),
-    (run(keep=None), TypeError, "keep must be true, false or a list of periods, got None"),
-    (run(keep="all"), TypeError, "a period to keep must be a whole number, got 'a'"),
+    (run(keep="all"), TypeError, "keep must be true, false or a list of periods, got 'all'"),
     (run(keep=[0.0]), TypeError, "a period to keep must be a whole number, got 0.0"),
-    (run(keep=[True]), TypeError, "a period to keep must be a whole number, got True"),
-    (run(keep=[5]), ValueError, "cannot keep period 5 of 5"),
+    (run(keep=[5]), ValueError, "a period to keep must be less than 5, got 5"),
     (run(keep=[-6]), ValueError, "a period to keep must be at least -5, got -6"),
+    (run(last=True, keep=[3]), ValueError, "a period to keep must be less than 1, got 3"),
+    (run(last=True, measure=max), ValueError, "leave out `measure`"),
+    (run(last=1), TypeError, "last must be True or False, got 1"),
     (run(measure=3), TypeError, r"measure must be a function of \(agent, key, state, event\)"),
-    (run(progress="bar"), TypeError, "progress must be true, false or a function"),
     (run(progress=0), TypeError, "progress must be true, false or a function"),
     (run(checkpoint=3), TypeError, "checkpoint must be a folder's path, got 3"),
-    (run(checkpoint=True), TypeError, "checkpoint must be a folder's path, got True"),
     (run(periods=2**30, coupled=True), ValueError, r"arms x periods < 2\^32"),
     (run(ARMS), TypeError, "expected an agent .* or a posterior"),
     (run(None), TypeError, "expected an agent .* or a posterior .* got None"),
     (run(es.Uniform), TypeError, r"write Uniform\(...\), not the class"),
     (run(WORLD, AGENT), TypeError, "expected an agent"),
     (run(world=AGENT), TypeError, "environment must have .*; ThompsonSampling has no offer"),
-    (run(world=None), TypeError, "environment must have .*; NoneType has no"),
     (run(world=es.GaussianArms), TypeError, r"write GaussianArms\(...\), not the class"),
     (run(world=es.GaussianArms(5)), ValueError, "4 arms, but 5"),
     (run(es.Exact(es.Linear(3)), es.LinearBandit(2, 4)), ValueError, "action features must have"),
@@ -141,14 +129,10 @@ SIMULATIONS = [
 STUDIES = [
     # sizing
     (size(tolerance=0), ValueError, "tolerance must be greater than 0, got 0"),
-    (size(tolerance=-0.1), ValueError, "tolerance must be greater than 0, got -0.1"),
     (size(tolerance=NAN), ValueError, "tolerance must be finite, got nan"),
-    (size(tolerance="0.1"), TypeError, "tolerance must be a single real number, got '0.1'"),
     (size(realizations=1), ValueError, "realizations must be at least 2, got 1"),
-    (size(realizations=10.0), TypeError, "realizations must be a whole number, got 10.0"),
     (size(periods=0), ValueError, "periods must be at least 1, got 0"),
     (size(most=1), ValueError, "most must be at least 2, got 1"),
-    (size(most=2.5), TypeError, "most must be a whole number, got 2.5"),
     (size(most=10**9), ValueError, "GiB of memory, and there are"),
     (size(seed=-1), ValueError, "seed must be at least 0, got -1"),
     (size(NETWORK), TypeError, "Network has no exact posterior"),
@@ -157,14 +141,9 @@ STUDIES = [
     (size(world=es.GaussianArms(5)), ValueError, "4 arms, but 5"),
     # planning
     (plan(tolerance=0), ValueError, "tolerance must be greater than 0, got 0"),
-    (plan(periods=0), ValueError, "periods must be at least 1, got 0"),
-    (plan(periods=2.5), TypeError, "periods must be a whole number, got 2.5"),
-    (plan(realizations=1), ValueError, "realizations must be at least 2, got 1"),
     (plan(NETWORK), TypeError, "Network has no exact posterior"),
-    (plan(most=1), ValueError, "most must be at least 2, got 1"),
     (plan(world=None), TypeError, "environment must have"),
     (plan(world=es.GaussianArms(5)), ValueError, "4 arms, but 5"),
-    (plan(checkpoint=7), TypeError, "checkpoint must be a folder's path, got 7"),
     # diagnostics
     (path(es.Ensemble(NETWORK, 2)), TypeError, "Network has no exact posterior"),
     (path(AGENT), TypeError, "ensemble must be an Ensemble, got"),
@@ -172,7 +151,6 @@ STUDIES = [
     (path(periods=0), ValueError, "periods must be at least 1, got 0"),
     (path(points=0), ValueError, "points must be at least 1, got 0"),
     (path(draws=0), ValueError, "draws must be at least 1, got 0"),
-    (path(draws=1.5), TypeError, "draws must be a whole number, got 1.5"),
     (path(adaptive="no"), TypeError, "adaptive must be True or False, got 'no'"),
     (
         lambda: diagnostics.foresight(AGENT, WORLD, 5, 2),
@@ -190,27 +168,19 @@ STUDIES = [
         "draws must be at least 1, got 0",
     ),
     (lambda: diagnostics.view(jnp.ones(3)), ValueError, "values must have shape"),
-    (
-        lambda: diagnostics.view(jnp.ones((0, 3))),
-        ValueError,
-        "values must have shape",
-    ),
+    (lambda: diagnostics.view(jnp.ones((0, 3))), ValueError, "values must have shape"),
     (replay(chosen=[0, 2]), ValueError, r"chosen must be between 0 and 1, .* got 2 at \[1\]"),
     (replay(chosen=[-1, 0]), ValueError, r"chosen must be between 0 and 1, .* got -1 at \[0\]"),
     (replay(chosen=[0]), ValueError, "chosen must be .* of the same length as outcomes"),
     (replay(chosen=[0.0, 1.0]), ValueError, "chosen must be indices of actions"),
-    (replay(chosen=[True, False]), ValueError, "chosen must be indices of actions"),
     (replay(outcomes=[1.0, NAN]), ValueError, r"outcomes must be finite, got nan at \[1\]"),
-    (replay(outcomes=["a", "b"]), TypeError, "outcomes must be an array of real numbers"),
     (replay(chosen=[], outcomes=[]), ValueError, r"outcomes must have shape \(any,\), got \(0,\)"),
     (replay(features=np.ones(2)), ValueError, r"features must have shape \(any, any\)"),
     (replay(features=np.ones((3, 2, 2))), ValueError, r"features must have shape \(2, any, any\)"),
     (replay(features=np.ones((2, 3))), ValueError, r"features must have shape .*2\), got"),
     (replay(features=[[1, NAN], [0, 1]]), ValueError, "features must be finite, got nan"),
     (calibrate(noise_std=0), ValueError, "noise_std must be greater than 0, got 0"),
-    (calibrate(noise_std=NAN), ValueError, "noise_std must be finite, got nan"),
     (calibrate(models=0), ValueError, "models must be at least 1, got 0"),
-    (calibrate(models=NAN), ValueError, "models must be at least 1, got nan"),
     (calibrate(mean=np.zeros(2)), ValueError, "mean, spread and outcome must have one shape"),
     (calibrate(outcome=np.array([0, NAN, 0])), ValueError, "must be finite"),
     (calibrate(spread=-np.ones(3)), ValueError, "spread at least 0"),
@@ -240,7 +210,6 @@ STUDIES = [
     (lambda: select([1]), ValueError, "there is no panel 1; accepted are"),
     (lambda: reproduce(["1a"], "desk"), ValueError, "a number, 'full' or 'laptop', got 'desk'"),
     (lambda: reproduce(["1a"], realizations=1), ValueError, "realizations must be at least 2"),
-    (lambda: reproduce(["1a"], realizations=9.0), TypeError, "realizations must be a whole"),
     (lambda: reproduce(["1a"], seed="0"), TypeError, "seed must be a whole number, got '0'"),
     (lambda: reproduce(["1a"], out=3), TypeError, "out must be a folder's path, got 3"),
     (lambda: reproduce(["1a"], out=__file__), ValueError, "out must be a folder, but .* is a file"),
@@ -268,10 +237,9 @@ def test_it_is_refused_in_words_before_anything_is_run_or_written(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("at", ["outcome", "means"])
-def test_a_world_that_gives_nonsense_is_named(at):
+def test_a_world_that_gives_nonsense_is_named():
     with pytest.raises(ValueError, match="Nonsense gave an outcome or mean reward that is not fin"):
-        run(es.Uniform(), Nonsense(4, at=at))()
+        run(es.Uniform(), Nonsense(4))()
 
 
 def test_outcomes_of_several_numbers_have_no_foresight():
@@ -299,7 +267,6 @@ SMALL = ["plan", "--arms", "4", "--periods", "10", "--tolerance", "0.1", "--real
 
 COMMANDS = [
     (["reproduce", "7x"], "there is no panel '7x'; accepted are 1a, 1b"),
-    (["reproduce", "1a", "5"], "there is no panel '5'"),
     (["reproduce", "--realizations", "0"], "realizations must be at least 2, got 0"),
     (["reproduce", "--realizations", "many"], "Invalid value for '--realizations'"),
     (["reproduce", "--scale", "moon"], "'moon' is not one of 'laptop', 'paper'"),
@@ -311,7 +278,6 @@ COMMANDS = [
     (["report", "nowhere"], "nowhere holds no results"),
     (["report", "file"], "file holds no results"),
     (["report", "damaged"], "damaged holds no results"),
-    (["inspect"], "Missing argument 'DIR'"),
     (["inspect", "nowhere"], "nowhere"),
     (["plan"], "Missing option '--arms'"),
     (["plan", "--arms", "4", "--periods", "10"], "Missing option '--tolerance'"),
@@ -319,15 +285,8 @@ COMMANDS = [
     ([*SMALL, "--arms", "x"], "Invalid value for '--arms'"),
     ([*SMALL, "--periods", "0"], "periods must be at least 1, got 0"),
     ([*SMALL, "--tolerance", "0"], "tolerance must be greater than 0, got 0"),
-    ([*SMALL, "--tolerance", "nan"], "tolerance must be finite, got nan"),
-    ([*SMALL, "--tolerance", "small"], "Invalid value for '--tolerance'"),
     ([*SMALL, "--noise-std", "0"], "noise_std must be greater than 0, got 0"),
-    ([*SMALL, "--noise-std", "inf"], "noise_std must be finite, got inf"),
-    ([*SMALL, "--prior-std", "-1"], "prior_std must be greater than 0, got -1"),
-    ([*SMALL, "--dim", "0"], "dim must be at least 1, got 0"),
-    ([*SMALL, "--realizations", "1"], "realizations must be at least 2, got 1"),
     ([*SMALL, "--seed", "-1"], "seed must be at least 0, got -1"),
-    ([*SMALL, "--most", "1"], "most must be at least 2, got 1"),
     ([*SMALL, "--most", "1000000000"], "GiB of memory, and there are"),
     ([*SMALL, "--out", "file"], "out must be a folder, but file is a file"),
     (["fly"], "No such command 'fly'"),

@@ -1,10 +1,5 @@
-"""The simulator: a plain NumPy loop fed the same draws, streams, chunks, checkpoints, coupling."""
+"""The simulator: a plain NumPy loop fed the same draws, chunks, coupling, measures, progress."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -18,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import Array
 from jax.core import Tracer
+from small_runs import ARMS, CHUNK, Odd, small, whole
 
 import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import greedy
-from ensemble_sampling.simulation import Moments, engines, realization
-from ensemble_sampling.simulation.checkpoint import Checkpoint
-from ensemble_sampling.simulation.engines import completed
-from ensemble_sampling.simulation.programs import _program
+from ensemble_sampling.simulation import Moments, programs, realization
+from ensemble_sampling.simulation.run import completed
 
-ARMS, DIM, PERIODS = 6, 3, 60
+DIM, PERIODS = 3, 60
 
 
 def regrets(*args, **options) -> np.ndarray:
@@ -71,43 +65,21 @@ def split(keys, n: int):
     return jax.vmap(lambda k: jax.random.split(k, n))(keys).T
 
 
-def arms_by_ensemble(draws: Draws, members: int):
-    """Section 5.1 with an ensemble, in the paper's formulas; yields the regret."""
-    noise_std, prior_std = 0.5, 2.0
-    means = prior_std * np.asarray(jax.random.normal(draws.world, (ARMS,)), np.float64)
-    keys = jax.random.split(draws.start, members)
-    normals = jax.vmap(lambda k: jax.random.normal(k, (ARMS,)))(keys)
-    theta = prior_std * np.asarray(normals, np.float64)
-    variance = np.full(ARMS, prior_std**2)
-    model_keys, tie_keys = split(draws.act, 2)
-    models = np.asarray(jax.vmap(lambda k: jax.random.randint(k, (), 0, members))(model_keys))
-    w = jax.vmap(lambda k: jax.random.normal(k, (members,)))(split(draws.update, 2)[0])
-    for m, tie, z, noise in zip(models, bits(tie_keys), draws.outcome_noise, w, strict=True):
-        a = first_of_ties(theta[m], tie)
-        yield means.max() - means[a]
-        seen = means[a] + noise_std * (z + np.asarray(noise, np.float64))
-        after = 1 / (1 / variance[a] + 1 / noise_std**2)
-        theta[:, a] = after * (theta[:, a] / variance[a] + seen / noise_std**2)
-        variance[a] = after
-
-
 def linear_prior():
     rng = np.random.default_rng(5)
     root = np.tril(rng.normal(size=(DIM, DIM))) + 2 * np.eye(DIM)
     return rng.normal(size=DIM), root @ root.T, rng.normal(size=(ARMS, DIM))
 
 
-def linear_world(draws: Draws):
+def linear_by_ensemble(draws: Draws, members: int = 7, noise_std: float = 3.0):
+    """Section 3 as printed: precision matrices, inverted anew in every period; yields the regret.
+
+    Keys of the world, the outcomes and the agent come from three streams, the agent's from three
+    more; every agent meets the world that `draws.world` gives.
+    """
     mean, cov, actions = linear_prior()
-    theta_key, _ = jax.random.split(draws.world)
-    z = np.asarray(jax.random.normal(theta_key, (DIM,)), np.float64)
-    return actions, actions @ (mean + np.linalg.cholesky(cov) @ z)
-
-
-def linear_by_ensemble(draws: Draws, members: int):
-    """Section 3 as printed: precision matrices, inverted anew in every period."""
-    noise_std, (mean, cov, _) = 3.0, linear_prior()
-    actions, means = linear_world(draws)
+    z = np.asarray(jax.random.normal(jax.random.split(draws.world)[0], (DIM,)), np.float64)
+    means = actions @ (mean + np.linalg.cholesky(cov) @ z)
     keys = jax.random.split(draws.start, members)
     normals = jax.vmap(lambda k: jax.random.normal(k, (DIM,)))(keys)
     theta = mean + np.asarray(normals, np.float64) @ np.linalg.cholesky(cov).T
@@ -123,23 +95,7 @@ def linear_by_ensemble(draws: Draws, members: int):
         theta = (theta @ before + np.outer(seen, x) / noise_std**2) @ cov
 
 
-def linear_by_thompson(draws: Draws):
-    """Kalman filtering; a draw is the mean plus the square root that the docstring describes."""
-    noise_std, (mean, cov, _) = 3.0, linear_prior()
-    actions, means = linear_world(draws)
-    root = np.linalg.cholesky(cov)
-    model_keys, tie_keys = split(draws.act, 2)
-    normals = jax.vmap(lambda k: jax.random.normal(k, (DIM,)))(model_keys)
-    for n, tie, z in zip(normals, bits(tie_keys), draws.outcome_noise, strict=True):
-        a = first_of_ties(actions @ (mean + root @ np.asarray(n, np.float64)), tie)
-        yield means.max() - means[a]
-        x, seen, v = actions[a], means[a] + noise_std * z, root.T @ actions[a]
-        s = noise_std**2 + v @ v
-        mean = mean + root @ v / s * (seen - x @ mean)
-        root = root - np.outer(root @ v, v) / (s + noise_std * np.sqrt(s))
-
-
-def arms_by_annealing(draws: Draws, k: float):
+def arms_by_annealing(draws: Draws, k: float = 20.0):
     """Epsilon-greedy with epsilon = k / (k + t) on running means."""
     noise_std, prior_std = 0.5, 2.0
     means = prior_std * np.asarray(jax.random.normal(draws.world, (ARMS,)), np.float64)
@@ -155,50 +111,30 @@ def arms_by_annealing(draws: Draws, k: float):
         pulls[a] += 1
 
 
-def linear_bandit():
-    mean, cov, actions = linear_prior()
-    return es.LinearBandit(noise_std=3.0, prior_mean=mean, prior_cov=cov, actions=actions)
-
-
-def linear_learner():
-    mean, cov, _ = linear_prior()
-    return es.Linear(DIM, 3.0, mean, prior_cov=cov)
-
-
+MEAN, COV, ACTIONS = linear_prior()
 GAUSSIAN = es.GaussianArms(ARMS, noise_std=0.5, prior_std=2.0)
-INDEPENDENT = es.IndependentArms(ARMS, noise_std=0.5, prior_std=2.0)
 LOOPS = {
-    "arms, ensemble": (
-        es.EnsembleSampling(INDEPENDENT, 7),
+    "linear": (
+        es.Ensemble(es.Linear(DIM, 3.0, MEAN, prior_cov=COV), 7),  # means Thompson sampling on it
+        es.LinearBandit(noise_std=3.0, prior_mean=MEAN, prior_cov=COV, actions=ACTIONS),
+        linear_by_ensemble,
+    ),
+    "arms": (
+        es.EpsilonGreedy(es.IndependentArms(ARMS, 0.5, prior_std=2.0), es.agents.Annealed(20)),
         GAUSSIAN,
-        lambda draws: arms_by_ensemble(draws, 7),
-    ),
-    "linear, ensemble": (
-        es.EnsembleSampling(linear_learner(), 7),
-        linear_bandit(),
-        lambda draws: linear_by_ensemble(draws, 7),
-    ),
-    "linear, exact": (
-        es.ThompsonSampling(es.Exact(linear_learner())),
-        linear_bandit(),
-        linear_by_thompson,
-    ),
-    "arms, annealed": (
-        es.EpsilonGreedy(INDEPENDENT, es.agents.Annealed(20)),
-        GAUSSIAN,
-        lambda draws: arms_by_annealing(draws, 20),
+        arms_by_annealing,
     ),
 }
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_the_compiled_simulator_is_a_plain_numpy_loop(name):
+@pytest.mark.parametrize(("name", "seed"), [("linear", 11), ("arms", 11), ("arms", 4)])
+def test_the_compiled_simulator_is_a_plain_numpy_loop(name, seed):
     """Regret in every period to float32 rounding. Arms' mean rewards differ by more than that,
     so the actions are the same, too."""
     agent, environment, loop = LOOPS[name]
-    have = regrets(agent, environment, PERIODS, 3, seed=11)
+    have = regrets(agent, environment, PERIODS, 3, seed=seed)
     for number in range(3):
-        want = np.array(list(loop(Draws(11, number, PERIODS))))
+        want = np.array(list(loop(Draws(seed, number, PERIODS))))
         steps = np.diff(np.unique(np.round(want, 6)))
         assert len(steps) > 1
         assert steps.min() > 1e-4
@@ -213,36 +149,24 @@ class Comings(es.GaussianArms):
         return es.core.Round(jnp.eye(self.arms), world, there)
 
 
+@pytest.mark.parametrize("env", [Comings(ARMS), es.LinearBandit(DIM, ARMS, fresh=True)])
 @pytest.mark.parametrize("expected", [False, True])
-def test_regret_is_to_the_best_action_that_was_there(expected):
-    """A plain loop: which actions are there is drawn anew, and the others count for nothing."""
-    env = Comings(ARMS)
+def test_regret_is_to_the_best_action_on_offer_in_the_period(env, expected):
+    """A plain loop: what is on offer is drawn anew, and the others count for nothing."""
     have = regrets(es.Uniform(), env, PERIODS, 3, seed=5, expected=expected)
     for number in range(3):
         draws = Draws(5, number, PERIODS)
-        world, want, masks = env.init(draws.world), [], set()
-        means, there = np.asarray(world), np.ones(ARMS, bool)
+        world, want, offers, means = env.init(draws.world), [], set(), np.zeros(1)
         for offer_key, tie in zip(draws.offer, bits(draws.act), strict=True):
-            there = np.asarray(env.offer(offer_key, world).available)
-            masks.add(there.tobytes())
-            chosen = first_of_ties(np.where(there, 0.0, -np.inf), tie)
-            want.append(means[there].max() - means[chosen])
+            offer = env.offer(offer_key, world)
+            there = np.ones(ARMS, bool) if offer.available is None else np.asarray(offer.available)
+            means = np.where(there, offer.means, -np.inf)
+            offers.add(means.tobytes())
+            want.append(means.max() - means[first_of_ties(np.where(there, 0.0, -np.inf), tie)])
         if expected:
-            want[-1] = means[there].max() - means[there].mean()  # all equally likely
+            want[-1] = means.max() - means[np.isfinite(means)].mean()  # all equally likely
         np.testing.assert_allclose(have[number], want, rtol=0, atol=2e-6)
-        assert len(masks) > PERIODS / 3
-
-
-def test_fresh_actions_are_offered_in_every_period():
-    """Each period's regret is among those of that period's own offer, and offers differ."""
-    env, draws = es.LinearBandit(DIM, ARMS, fresh=True), Draws(9, 0, PERIODS)
-    have = regrets(es.Uniform(), env, PERIODS, 1, seed=9)[0]
-    world, best = env.init(draws.world), []
-    for regret, key, tie in zip(have, draws.offer, bits(draws.act), strict=True):
-        means = np.asarray(env.offer(key, world).means)
-        assert regret == pytest.approx(means.max() - means[first_of_ties(0 * means, tie)], abs=2e-6)
-        best.append(means.max())
-    assert len(np.unique(best)) == PERIODS
+        assert len(offers) > PERIODS / 3
 
 
 class OnHost(eqx.Module):
@@ -265,7 +189,7 @@ class OnHost(eqx.Module):
         return es.Uniform().probabilities(state, features, available, key)
 
 
-@pytest.mark.parametrize("options", [{}, {"chunk": 2}, {"expected": True}, {"coupled": True}])
+@pytest.mark.parametrize("options", [{"chunk": 2, "expected": True}, {"coupled": True}])
 def test_agents_on_the_host_run_the_same_realizations_as_compiled_ones(options):
     traced, host = (
         regrets(agent, Comings(ARMS), 12, 5, seed=3, **options)
@@ -275,107 +199,51 @@ def test_agents_on_the_host_run_the_same_realizations_as_compiled_ones(options):
     assert len({row.tobytes() for row in host}) == 5
 
 
-def test_a_posterior_in_an_agents_place_means_thompson_sampling():
-    posterior = es.Exact(INDEPENDENT)
-    short, long = (
-        es.simulate(agent, GAUSSIAN, 20, 4, keep=True)
-        for agent in (posterior, es.ThompsonSampling(posterior))
-    )
-    np.testing.assert_array_equal(short.regret, long.regret)
-    assert short.label == long.label
+def test_float64_runs_are_float64_in_all_threads(float64):
+    agent, env = es.ThompsonSampling(es.Exact(es.Linear(2, 1.0))), es.LinearBandit(2, 3)
+    assert regrets(agent, env, 5, 3).dtype == np.float64
+    assert regrets(OnHost(), GAUSSIAN, 5, 3).dtype == np.float64
+    swept = es.sweep(es.Uniform(), lambda s: es.GaussianArms(3, s), {"s": [1.0, 2.0]}, 5, 3)
+    assert np.asarray(swept[0].regret).dtype == np.float64
 
 
-class Recorder(es.GaussianArms):
-    """Gaussian arms that report the world itself as every mean reward's scale."""
-
-    def offer(self, key, world):
-        return es.core.Round(jnp.eye(self.arms), world.sum() * jnp.arange(self.arms))
-
-
-def test_the_same_seed_gives_the_same_worlds_to_every_agent():
-    """With means that are the world's sum times 0, 1, 2, ... the regret of a realization is a
-    whole multiple of it, whatever is chosen."""
-    env = Recorder(ARMS)
-    kept = [
-        regrets(agent, env, 30, 8, seed=4)
-        for agent in (es.Uniform(), es.EnsembleSampling(es.IndependentArms(ARMS, 1.0), 3))
-    ]
-    one, two = (np.sort(np.unique(np.abs(r)))[1:] for r in kept)  # all but 0
-    key = jax.random.key(4)
-    for number in range(8):
-        world_key, _ = jax.random.split(jax.random.split(jax.random.fold_in(key, number), 3)[0])
-        unit = abs(float(env.init(world_key).sum()))
-        for regret in (kept[0][number], kept[1][number]):
-            multiples = regret / unit
-            np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-3)
-    assert len(one) > 8
-    assert len(two) > 8
-    assert not np.array_equal(kept[0], kept[1])
-
-
-def test_another_seed_gives_other_worlds():
-    one, two = (regrets(es.Uniform(), GAUSSIAN, 5, 4, seed=s) for s in (0, 1))
-    assert np.intersect1d(one, two).tolist() in ([], [0.0])
-
-
-def test_the_agents_stream_is_not_the_worlds():
-    """A member is a draw from the prior like the world's; were they one draw, it would know."""
-    members, key = 500, jax.random.fold_in(jax.random.key(0), 0)
-    world_key, _, agent_key = jax.random.split(key, 3)
-    world = np.asarray(GAUSSIAN.init(jax.random.split(world_key)[0])) / 2
-    agent = es.EnsembleSampling(INDEPENDENT, members)
-    models = np.asarray(agent.init(jax.random.split(agent_key, 3)[0])[1].away) / 2
-    # Independent N(0, 1) models times a fixed world: standard deviation |world| / sqrt(members).
-    assert abs((models @ world).mean()) < 5 * np.linalg.norm(world) / np.sqrt(members)
-    assert np.abs(models - world).max(axis=1).min() > 0.1
-
-
-def small(**options) -> Any:
-    agent = es.EnsembleSampling(es.IndependentArms(4, 1.0), 3)
-    return es.simulate(agent, es.GaussianArms(4), 20, 22, seed=2, **options)
-
-
-CHUNK = 3  # eight chunks, the last of a single realization
-
-
-@pytest.fixture(scope="module")
-def whole():
-    """Never interrupted."""
-    return small(keep=True, chunk=CHUNK)
-
-
-@pytest.mark.parametrize("chunk", [None, 7])
-def test_the_chunk_size_changes_nothing_beyond_rounding(whole, chunk):
-    result = small(keep=True, chunk=chunk)
-    np.testing.assert_allclose(result.regret, whole.regret, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(result.mean, whole.mean, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(result.stderr, whole.stderr, rtol=0, atol=1e-5)
-
-
-def test_mean_and_stderr_are_those_of_the_realizations(whole):
-    regret = whole.regret.astype(np.float64)
-    np.testing.assert_allclose(whole.mean, regret.mean(axis=0), rtol=1e-12)
+def test_chunks_change_nothing_beyond_rounding_and_means_are_those_of_realizations():
+    right = whole()
+    for chunk in (None, 7):
+        result = small(keep=True, chunk=chunk)
+        for name in ("regret", "mean", "stderr"):
+            one, two = getattr(result, name), getattr(right, name)
+            np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)
+    regret = right.regret.astype(np.float64)
+    np.testing.assert_allclose(right.mean, regret.mean(axis=0), rtol=1e-12)
     want = regret.std(axis=0, ddof=1) / np.sqrt(22)
-    np.testing.assert_allclose(whole.stderr, want, rtol=1e-10, atol=1e-12)
-    assert whole.regret.shape == (22, 20)
-    assert whole.periods == 20
-    assert small(chunk=CHUNK).regret is None
-
-
-@pytest.mark.parametrize("keep", [[0, -1], (0, 19), range(2), np.array([3, 5]), iter([7])])
-def test_chosen_periods_can_be_kept_and_checkpointed(whole, keep, tmp_path):
-    periods = list(keep)
-    keep = iter(periods) if hasattr(keep, "__next__") else keep
-    some = small(keep=keep, chunk=CHUNK, checkpoint=tmp_path).regret
-    assert (some == whole.regret[:, periods]).all()
-    again = small(keep=[int(p) for p in periods], checkpoint=tmp_path)
-    assert (again.regret == some).all()
+    np.testing.assert_allclose(right.stderr, want, rtol=1e-10, atol=1e-12)
+    assert (right.regret.shape, right.periods) == ((22, 20), 20)
+    assert small().regret is None
 
 
 def test_one_realization_has_no_standard_error():
     result = es.simulate(es.Uniform(), es.GaussianArms(4), 5, 1)
     assert np.isnan(result.stderr).all()
     assert np.isfinite(result.mean).all()
+
+
+@pytest.mark.parametrize(
+    ("periods", "realizations", "own", "chunk"),
+    [
+        (1000, 1000, 0, 250),  # four equal ones of at most 256
+        (1000, 3, 0, 2),  # both threads have some
+        (1000, 1000, 2**20, 30),  # 34 rounds of 2 threads, of what fits in cache: 31
+        (10**6, 1000, 0, 4),  # 2^25 bytes hold four times 8 bytes per period and 4 states
+        (10**8, 1000, 0, 1),
+    ],
+)
+def test_chunks_fit_in_cache_and_are_split_evenly(periods, realizations, own, chunk, monkeypatch):
+    monkeypatch.setattr(programs, "threads_at_a_time", lambda: 2)
+    agent, env = es.Uniform(), es.GaussianArms(4)
+    assert programs.footprint(agent, env, periods) == 8 * periods + 4 * 4 * 4
+    assert programs.chunk_size(agent, env, periods, realizations, own) == chunk
+    assert programs.chunk_size(OnHost(), env, periods, realizations, own) == 1
 
 
 NUMBERS = st.floats(-1e3, 1e3, width=32)
@@ -395,30 +263,17 @@ def test_moments_merge_exactly_in_any_split(numbers, data):
     np.testing.assert_allclose(merged.m2, want.m2, rtol=1e-10, atol=1e-11 * scale**2)
 
 
-class Stop(KeyboardInterrupt):
-    pass
-
-
-def interrupt_after(chunks):
-    """Progress that interrupts once so many chunks are done."""
-    seen = []
-
-    def progress(done, total):
-        seen.append((done, total))
-        if len(seen) > chunks:
-            raise Stop
-
-    return progress
-
-
-def identical(one, two):
-    for name in ("mean", "stderr", "regret"):
-        assert np.array_equal(getattr(one, name), getattr(two, name)), name
-
-
-# Interrupted after two chunks: one thread runs a third and has begun or finished a fourth at most,
-# so that four of the eight are never run, however fast the machine.
-SAVED = range(2, 5)
+@pytest.mark.parametrize("shape", [(1, 3), (16, 4), (257, 3), (300, 7), (1003, 5), (40, 6, 2)])
+@pytest.mark.parametrize("summed", [False, True])
+def test_moments_are_those_of_sixteen_rows_at_a_time_bit_for_bit(shape, summed):
+    """Saved results were merged in this order."""
+    regret = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found, m2 = Moments.of(regret, summed), 0.0
+    for i in range(0, len(regret), 16):
+        rows = regret[i : i + 16]
+        rows = np.cumsum(rows, axis=1, dtype=np.float64) if summed else rows
+        m2 = m2 + np.square(rows - found.mean).sum(axis=0)
+    np.testing.assert_array_equal(found.m2, m2)
 
 
 def test_work_is_begun_only_a_little_ahead_of_the_caller():
@@ -445,194 +300,45 @@ def test_what_fails_in_a_thread_fails_at_the_caller_and_the_rest_is_told_to_stop
     assert stop.is_set()
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "threads_at_a_time", lambda: 1)
-    with pytest.raises(Stop):
-        small(keep=True, chunk=CHUNK, checkpoint=tmp_path, progress=interrupt_after(2))
-    assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
-    reports = []
-    resumed = small(keep=True, checkpoint=tmp_path, progress=lambda *told: reports.append(told))
-    identical(resumed, whole)
-    assert reports[0][0] >= 2 * CHUNK  # not computed again
-    assert reports[-1] == (22, 22)
-    identical(small(keep=True, checkpoint=tmp_path), whole)  # nothing left to do
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_what_a_kill_cut_short_is_swept_away(whole, tmp_path):
-    left = tmp_path / "chunk-00003.npz.4711.part"
-    left.write_bytes(b"half of it")
-    identical(small(keep=True, chunk=CHUNK, checkpoint=tmp_path), whole)
-    assert not left.exists()
-
-
-OTHER_PROCESS = """
-import os, signal, sys
-import numpy as np
-from test_simulate import CHUNK, Stop, engines, interrupt_after, small
-
-engines.threads_at_a_time = lambda: 1
-
-def die(done, total):
-    if done >= 2 * CHUNK:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-folder = sys.argv[1]
-if sys.argv[2] == "kill":
-    small(keep=True, chunk=CHUNK, checkpoint=folder, progress=die)
-np.save(folder + "/regret.npy", small(keep=True, chunk=CHUNK).regret)
-try:
-    small(keep=True, chunk=CHUNK, checkpoint=folder + "/half", progress=interrupt_after(2))
-except Stop:
-    pass
-"""
-
-
-def run_elsewhere(folder, what, devices):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": path}
-    command = [sys.executable, "-c", OTHER_PROCESS, str(folder), what]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-
-
-def test_a_killed_run_resumes_to_the_same_bits(whole, tmp_path):
-    killed = run_elsewhere(tmp_path, "kill", 1)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(list(tmp_path.glob("chunk-*.npz"))) in SAVED
-    identical(small(keep=True, checkpoint=tmp_path), whole)
-
-
-def test_the_number_of_devices_changes_nothing_beyond_rounding(whole, tmp_path):
-    """Chunks of 3 do not divide by 4 devices, and a run begun there is finished here."""
-    done = run_elsewhere(tmp_path, "devices", 4)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "regret.npy"), whole.regret, rtol=0, atol=1e-5)
-    half = tmp_path / "half"
-    assert len(list(half.glob("chunk-*.npz"))) in SAVED
-    resumed = small(keep=True, checkpoint=half)
-    np.testing.assert_allclose(resumed.regret, whole.regret, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(resumed.mean, whole.mean, rtol=0, atol=1e-5)
-
-
-@pytest.fixture
-def finished(whole, tmp_path):
-    small(keep=True, chunk=CHUNK, checkpoint=tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"seed": 3}, "seed: 2 -> 3"),
-        ({"realizations": 23}, "realizations: 22 -> 23"),
-        ({"periods": 21}, "periods: 20 -> 21"),
-        ({"coupled": True}, "coupled: False -> True"),
-        ({"keep": False}, "keep: True -> False"),
-        ({"agent": es.EnsembleSampling(es.IndependentArms(4, 1.0), 4)}, r"members: 3 -> 4"),
-        ({"environment": es.GaussianArms(4, noise_std=2.0)}, r"environment.noise_std: 1.0 -> 2.0"),
-    ],
-)
-def test_another_runs_checkpoint_is_refused_by_what_differs(finished, change, named):
-    options = {
-        "agent": es.EnsembleSampling(es.IndependentArms(4, 1.0), 3),
-        "environment": es.GaussianArms(4),
-        "periods": 20,
-        "realizations": 22,
-        "seed": 2,
-        "keep": True,
-        "checkpoint": finished,
-    }
-    before = {p.name: p.read_bytes() for p in finished.iterdir()}
-    with pytest.raises(ValueError, match=named):
-        es.simulate(**(options | change))
-    assert {p.name: p.read_bytes() for p in finished.iterdir()} == before
-
-
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "another run's"])
-def test_a_damaged_chunk_is_computed_again_with_a_warning(whole, finished, damage, tmp_path):
-    path = finished / "chunk-00001.npz"
-    data = bytearray(path.read_bytes())
-    if damage == "flipped":
-        data[len(data) // 2] ^= 1
-    elif damage == "another run's":
-        es.simulate(
-            es.Uniform(), es.GaussianArms(4), 20, 22, chunk=CHUNK, checkpoint=tmp_path / "o"
-        )
-        data = (tmp_path / "o" / path.name).read_bytes()
-    path.write_bytes({"truncated": data[:-100], "empty": b""}.get(damage, data))
-    with pytest.warns(UserWarning, match=r"chunk-00001.npz is damaged .* computed again"):
-        identical(small(keep=True, checkpoint=finished), whole)
-    identical(small(keep=True, checkpoint=finished), whole)  # and is sound now
-
-
-@pytest.mark.filterwarnings("ignore:.*is damaged")
-def test_no_flipped_bit_of_a_chunk_goes_unnoticed(finished):
-    run = json.loads((finished / "run.json").read_text())["run"]
-    store = Checkpoint(finished, run)
-    store.begin(CHUNK)
-    path, good = finished / "chunk-00000.npz", store.load(0)
-    data, noticed = path.read_bytes(), 0
-    assert good is not None
-    for at in range(0, len(data), 7):
-        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        part = store.load(0)
-        noticed += part is None
-        for name, value in (part or {}).items():  # a time stamp, say, may change unharmed
-            assert np.array_equal(value, good[name]), f"byte {at} changed {name}"
-    assert noticed > len(data) / 7 / 2
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"chunk": 5}', '{"chunk": "x", "run": {}}'])
-def test_a_damaged_description_is_a_clear_error(finished, text):
-    (finished / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json is damaged .*; delete"):
-        small(keep=True, checkpoint=finished)
-
-
-def test_chunks_without_a_description_are_not_taken_for_ours(whole, finished):
-    (finished / "run.json").unlink()
-    with pytest.warns(UserWarning, match="belongs to another run"):
-        result = small(keep=True, chunk=7, checkpoint=finished)
-    np.testing.assert_allclose(result.regret, whole.regret, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("periods", [7, 3000])
-def test_a_period_costs_the_same_early_and_late(periods):
+def test_a_period_costs_the_same_early_and_late():
     """The body of the loop is the same program however many periods there are."""
+    agent, env = es.EnsembleSampling(es.Linear(3, 1.0), 4), es.LinearBandit(3, 5)
 
     def body(periods):
-        traced = jax.make_jaxpr(
-            lambda key: realization(
-                es.EnsembleSampling(es.Linear(3, 1.0), 4),
-                es.LinearBandit(3, 5),
-                key,
-                periods,
-                False,
-                False,
-            )
-        )(jax.random.key(0))
+        run = lambda key: realization(agent, env, key, periods, False)  # noqa: E731
+        traced = jax.make_jaxpr(run)(jax.random.key(0))
         scans = [e for e in traced.jaxpr.eqns if e.primitive.name == "scan"]
         longest = max(scans, key=lambda e: e.params["length"])
         assert longest.params["length"] == periods
         return str(longest.params["jaxpr"])
 
-    assert body(periods) == body(20)
+    assert body(7) == body(20) == body(3000)
 
 
-def test_a_sweep_over_settings_shares_one_compilation():
-    env = es.GaussianArms(3)
+def test_runs_of_other_settings_share_one_compilation():
+    learner, env = es.IndependentArms(3, 1.0, 0.0), es.GaussianArms(3)
+    es.simulate(es.EpsilonGreedy(learner, 0.3), env, 4, 3)
+    before = programs._program.cache_info().misses
+    for agent, world in (
+        *((es.EpsilonGreedy(learner, e), env) for e in (0.1, np.float64(0.5))),
+        (es.EpsilonGreedy(es.IndependentArms(3, 2.0, 0.5, 3.0), 0.3), env),
+        (es.EpsilonGreedy(learner, 0.3), es.GaussianArms(3, 0.1)),
+    ):
+        es.simulate(agent, world, 4, 3)
+    assert programs._program.cache_info().misses == before
 
-    def runs(agents, envs=(env,)):
-        return [es.simulate(a, e, 4, 3) for a in agents for e in envs]
 
-    learner = es.IndependentArms(3, 1.0, 0.0)
-    runs([es.EpsilonGreedy(learner, 0.3)])
-    before = _program.cache_info().misses
-    runs([es.EpsilonGreedy(learner, e) for e in (0.1, 0.2, np.float64(0.5))])
-    runs([es.EpsilonGreedy(es.IndependentArms(3, n, m, p), 0.3) for n, m, p in [(2.0, 0.5, 3.0)]])
-    runs([es.EpsilonGreedy(learner, 0.3)], [es.GaussianArms(3, s) for s in (0.1, 0.2)])
-    assert _program.cache_info().misses == before
+def test_a_setting_of_jax_counts_in_the_same_process():
+    class Others(es.GaussianArms):
+        """Its keys are JAX's own, which depend on the setting."""
+
+    def found():
+        return es.simulate(es.Uniform(), Others(3), 10, 4).mean.tolist()
+
+    before = found()
+    with jax.threefry_partitionable(False):
+        assert found() != before
+    assert found() == before
 
 
 class InBlocks(es.Uniform):
@@ -661,16 +367,14 @@ def pulls_of(first, coupled):
     return seen
 
 
-def test_the_nth_coupled_pull_of_an_arm_brings_the_same_outcome_to_every_agent():
-    assert pulls_of(0, True) == pulls_of(1, True)
-    assert pulls_of(0, False) != pulls_of(1, False)
-
-
 @pytest.mark.parametrize("coupled", [False, True])
-def test_every_pull_of_every_arm_brings_noise_of_its_own(coupled):
+def test_the_nth_coupled_pull_of_an_arm_brings_the_same_noise_to_every_agent(coupled):
+    """And every pull of every arm brings its own."""
+    one, two = pulls_of(0, coupled), pulls_of(1, coupled)
+    assert (one == two) == coupled
     world_key, _ = jax.random.split(jax.random.split(jax.random.key(7), 3)[0])
     means = np.asarray(es.GaussianArms(3).init(world_key))
-    noise = [y - means[arm] for arm, pulls in pulls_of(0, coupled).items() for y in pulls]
+    noise = [y - means[arm] for arm, pulls in one.items() for y in pulls]
     assert np.diff(np.sort(noise)).min() > 1e-5
 
 
@@ -681,20 +385,6 @@ def draw_a_number(agent, key, state, event):
 def test_a_measure_has_a_key_of_its_own_in_every_period():
     drawn = regrets(es.Uniform(), GAUSSIAN, 30, 4, measure=draw_a_number)
     assert len(np.unique(drawn)) == drawn.size
-
-
-def test_a_setting_of_jax_counts_in_the_same_process():
-    class Others(es.GaussianArms):
-        """Its keys are JAX's own, which depend on the setting."""
-
-    def found():
-        agent = es.EnsembleSampling(es.IndependentArms(3), 2)
-        return es.simulate(agent, Others(3), 10, 4).mean.tolist()
-
-    before = found()
-    with jax.threefry_partitionable(False):
-        assert found() != before
-    assert found() == before
 
 
 def test_coupling_sharpens_paired_comparisons():
@@ -718,27 +408,17 @@ def test_coupling_sharpens_paired_comparisons():
     assert variance(False, (1, 1)) / coupled > 1.2
 
 
-def test_the_bar_shows_rate_and_progress(capsys):
-    small(progress=True)
-    shown = capsys.readouterr().err
-    assert "22/22" in shown
-    assert "realizations/s" in shown
-
-
 class Bracketed(es.Uniform):
     @property
     def label(self):
         return "[red]uniform[/blue]"
 
 
-def test_a_label_with_brackets_is_shown_as_it_is(capsys):
-    es.simulate(Bracketed(), es.GaussianArms(4), 5, 3, progress=True)
-    assert "[red]uniform[/blue]" in capsys.readouterr().err
-
-
-def test_float64_runs_are_float64(float64):
-    agent, env = es.ThompsonSampling(es.Exact(es.Linear(2, 1.0))), es.LinearBandit(2, 3)
-    assert regrets(agent, env, 5, 3).dtype == np.float64
+def test_the_bar_shows_rate_progress_and_the_label_as_it_is(capsys):
+    es.simulate(Bracketed(), es.GaussianArms(4), 5, 3, chunk=1, progress=True)
+    shown = capsys.readouterr().err
+    for text in ("3/3", "realizations/s", "[red]uniform[/blue]"):
+        assert text in shown
 
 
 def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
@@ -750,99 +430,30 @@ def test_expected_scoring_of_the_last_period_has_the_same_mean_and_less_noise():
     assert scored[:, -1].std() < drawn[:, -1].std()
 
 
-class WholeNumbers(eqx.Module):
-    """Mean rewards 0, 1 and 2, as whole numbers."""
-
-    def init(self, key):
-        return jnp.arange(3)
-
-    def offer(self, key, world):
-        return es.core.Round(jnp.eye(3), world)
-
-    def outcome(self, key, world, action):
-        return world[action.index] + jax.random.normal(key)
-
-
 def test_mean_rewards_may_be_whole_numbers():
-    """Every action is as likely: 1 is lost on average."""
-    found = regrets(es.Uniform(), WholeNumbers(), 4, 6, expected=True)
-    np.testing.assert_allclose(found[:, -1], 1.0, rtol=1e-6)
-    assert set(np.unique(found[:, :-1])) <= {0.0, 1.0, 2.0}
+    found = regrets(es.Uniform(), Odd(), 4, 6, expected=True)
+    assert (found[:, :-1] == np.round(found[:, :-1])).all()
+    worlds = [Odd().init(Draws(0, number, 1).world)[0] for number in range(6)]
+    expected = [np.max(means) - np.mean(means) for means in worlds]  # all equally likely
+    np.testing.assert_allclose(found[:, -1], expected, rtol=1e-6)
 
 
 def test_of_the_last_period_alone_the_numbers_are_those_of_all_periods():
-    agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
-    for expected in (False, True):
-        asked = {"expected": expected, "keep": [-1], "chunk": 4}
-        whole = es.simulate(agent, world, 12, 10, **asked)
-        last = es.simulate(agent, world, 12, 10, **asked, last=True)
-        np.testing.assert_array_equal(last.regret, whole.regret)
-        np.testing.assert_array_equal(last.mean, whole.mean[-1:])
-        np.testing.assert_array_equal(last.stderr, whole.stderr[-1:])
-
-
-def test_the_last_period_alone_is_no_measure_and_has_no_others():
-    agent, world = es.EnsembleSampling(es.IndependentArms(4, noise_std=1.0), 3), es.GaussianArms(4)
-    with pytest.raises(ValueError, match="measure"):
-        es.simulate(agent, world, 5, 2, last=True, measure=lambda *_: jnp.zeros(()))
-    with pytest.raises(ValueError, match="period 3"):
-        es.simulate(agent, world, 5, 2, last=True, keep=[3])
-    with pytest.raises(TypeError, match="last must be True or False"):
-        es.simulate(agent, world, 5, 2, last=1)  # pyright: ignore[reportArgumentType]
-
-
-class Odd(eqx.Module):
-    """Means that are whole numbers; or, in the first period, none."""
-
-    broken: bool = eqx.field(static=True, default=False)
-
-    def init(self, key):
-        return jax.random.randint(key, (ARMS,), 0, 100), jnp.zeros((), jnp.int32)
-
-    def advance(self, key, world, t):
-        return world[0], jnp.asarray(t, jnp.int32)
-
-    def offer(self, key, world):
-        means, t = world
-        return es.core.Round(
-            jnp.eye(ARMS), jnp.where(t < 1, jnp.nan, means) if self.broken else means
-        )
-
-    def outcome(self, key, world, action):
-        return 1.0 * world[0][action.index]
+    asked: Any = {"expected": True, "keep": [-1], "chunk": CHUNK}
+    every, last = small(**asked), small(**asked, last=True)
+    np.testing.assert_array_equal(last.regret, every.regret)
+    np.testing.assert_array_equal(last.mean, every.mean[-1:])
+    np.testing.assert_array_equal(last.stderr, every.stderr[-1:])
 
 
 @pytest.mark.parametrize("agent", [OnHost(), es.Uniform()])
-@pytest.mark.parametrize("options", [{}, {"coupled": True}])
-def test_the_last_period_alone_on_the_host_and_of_whole_numbers(agent, options):
-    asked = {"seed": 3, "chunk": 2, **options}
-    whole, last = (regrets(agent, Odd(), 6, 5, **asked, last=last) for last in (False, True))
-    np.testing.assert_allclose(last, whole[:, -1:], rtol=1e-6)
+def test_the_last_period_alone_on_the_host_and_of_whole_numbers(agent):
+    asked = {"seed": 3, "chunk": 2, "coupled": True}
+    every, last = (regrets(agent, Odd(), 6, 5, **asked, last=last) for last in (False, True))
+    np.testing.assert_allclose(last, every[:, -1:], rtol=1e-6)
 
 
-def test_of_the_last_period_alone_a_mean_that_is_not_finite_is_noticed_in_any_period():
-    for last in (False, True):
-        with pytest.raises(ValueError, match="not finite"):
-            es.simulate(es.Uniform(), Odd(broken=True), 6, 1, last=last)
-
-
-def test_a_checkpoint_of_the_last_period_alone_goes_on_and_is_not_one_of_all(tmp_path):
-    def stop(done, total):
-        if done >= 4:
-            raise KeyboardInterrupt
-
-    asked: Any = {"seed": 3, "keep": True, "chunk": 2}
-    begun = {**asked, "last": True, "checkpoint": tmp_path}
-    right = es.simulate(es.Uniform(), Odd(), 6, 9, **asked, last=True)
-    with pytest.raises(KeyboardInterrupt):
-        es.simulate(es.Uniform(), Odd(), 6, 9, **begun, progress=stop)
-    done = []
-    found = es.simulate(es.Uniform(), Odd(), 6, 9, **begun, progress=lambda n, _: done.append(n))
-    assert done[0] >= 4
-    np.testing.assert_array_equal(found.regret, right.regret)
-    np.testing.assert_array_equal(found.stderr, right.stderr)
-    with pytest.raises(ValueError, match="last"):
-        es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path)
-    es.simulate(es.Uniform(), Odd(), 6, 9, **asked, checkpoint=tmp_path / "all")
-    told = json.loads((tmp_path / "all" / "run.json").read_text())["run"]
-    assert "last" not in told  # as in what was begun before there was such a thing
+@pytest.mark.parametrize("last", [False, True])
+def test_a_mean_that_is_not_finite_is_noticed_in_any_period(last):
+    with pytest.raises(ValueError, match="Odd gave an outcome or mean reward that is not finite"):
+        es.simulate(es.Uniform(), Odd(broken=True), 6, 1, last=last)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict
 
 from .. import checks
-from ..simulation import Progress
-from ..simulation.engines import Engine
+from ..simulation import Engine, Progress
 from ..simulation.results import Window
 
 if TYPE_CHECKING:

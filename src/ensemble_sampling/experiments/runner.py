@@ -22,9 +22,9 @@ from ..config import differences, fingerprint
 from ..files import Damaged, read_json, write_json
 from ..simulation import Progress
 from ..simulation.checkpoint import as_folder
-from ..simulation.engines import Engine, as_engine, completed
 from ..simulation.programs import tracing
 from ..simulation.progress import bars
+from ..simulation.run import Engine, as_engine, completed
 from . import report
 from .panels import Figure, Job, Panel
 from .study import Study

@@ -1,15 +1,12 @@
 """Simulated worlds: the loop over periods, its programs, chunks, engines, checkpoints, results."""
 
-from .checkpoint import load_result
-from .chunks import Moments
 from .cluster import Ray
-from .engines import Engine, Local
 from .loop import Event, Measure, realization
 from .plot import plot
 from .programs import chunk_size, footprint, memory
 from .progress import Progress
-from .results import Result, mean_and_error, numbers
-from .run import simulate
+from .results import Result, load_result, mean_and_error, numbers
+from .run import Engine, Local, Moments, simulate
 from .sweep import sweep
 from .table import Best, Sweep
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from itertools import islice
 from threading import Lock
@@ -18,8 +17,7 @@ import numpy as np
 
 from .. import checks
 from ..compilation import processor, versions
-from .chunks import Part, Work
-from .engines import Chunk
+from .run import Chunk, Part, Work
 
 _CONNECTING = Lock()
 _CONFIGURED = (  # what of JAX's configuration decides numbers; workers take it over
@@ -70,24 +68,23 @@ class Ray:
     ) -> Generator[tuple[Chunk, Part], None, None]:
         if not chunks:
             return
-        ray = self._connected()
-        task, needs = _task(), _needs()
-        if _places(ray) < 1:
+        ray, needs = self._connected(), _needs()
+        if _places(ray, needs) < 1:
             raise ValueError(
                 f"this process runs on {needs}, and no machine of the cluster has as many: start "
                 "nodes that have, or this process where it is as there (JAX_PLATFORMS=cpu)"
             )
+        task = ray.remote(part).options(max_retries=self.retries, **needs)
+        here = about(self.exact), {name: getattr(jax.config, name) for name in _CONFIGURED}
         sent, waiting, running = {}, iter(chunks), {}
-        mine, configured = about(self.exact), _configured()
-        run = task.options(max_retries=self.retries, **needs)
         try:
             while True:
                 # Twice as many as there are places: none is idle while results travel.
-                ahead = max(2, 2 * _places(ray)) - len(running)
+                ahead = max(2, 2 * _places(ray, needs)) - len(running)
                 for at, number in islice(waiting, max(0, ahead)):
                     if at not in sent:
-                        sent[at] = _sent(ray, works[at], mine, configured)
-                    running[run.remote(mine, configured, *sent[at], number)] = at, number
+                        sent[at] = _sent(ray, works[at], here)
+                    running[task.remote(*here, *sent[at], number)] = at, number
                 if not running:
                     return
                 for done in ray.wait(list(running), num_returns=1)[0]:
@@ -137,10 +134,6 @@ def about(exact: bool = True) -> dict[str, str]:
     return {**versions(), **found}
 
 
-def _configured() -> dict[str, Any]:
-    return {name: getattr(jax.config, name) for name in _CONFIGURED}
-
-
 def _needs() -> dict[str, int]:
     """What a chunk takes of a machine: as many devices as it is split over here."""
     kind, count = jax.default_backend(), jax.local_device_count()
@@ -149,42 +142,19 @@ def _needs() -> dict[str, int]:
     return {"num_cpus": count} if kind == "cpu" else {"num_cpus": 1, "num_gpus": count}
 
 
-def _places(ray: Any) -> int:
+def _places(ray: Any, needs: Mapping[str, int]) -> int:
     """How many chunks the cluster runs at a time now; nodes may come and go."""
-    there, needs = ray.cluster_resources(), _needs()
-    names = {"num_cpus": "CPU", "num_gpus": "GPU"}
+    there, names = ray.cluster_resources(), {"num_cpus": "CPU", "num_gpus": "GPU"}
     return int(min(there.get(names[need], 0) // count for need, count in needs.items()))
 
 
-def _sent(
-    ray: Any, work: Work, mine: dict[str, str], configured: dict[str, Any]
-) -> tuple[str, Any]:
+def _sent(ray: Any, work: Work, here: Any) -> tuple[str, Any]:
     """Once to every node that needs it, and read there without a copy."""
     from .transport import pack
 
     packed = pack(work)
-    name = hashlib.sha256(packed + repr((mine, configured)).encode()).hexdigest()
+    name = hashlib.sha256(packed + repr(here).encode()).hexdigest()
     return name, ray.put(np.frombuffer(packed, np.uint8))
-
-
-@cache
-def _task() -> Any:
-    """What workers run. It travels whole, so that it can say what is missing there."""
-    import ray
-
-    def chunk(
-        driver: dict[str, str], configured: dict[str, Any], name: str, packed: Any, number: int
-    ) -> Any:
-        import socket
-
-        where = f"the worker on {socket.gethostname()}"
-        try:
-            from ensemble_sampling.simulation.cluster import part
-        except ImportError as error:
-            raise ValueError(f"{where} cannot import ensemble_sampling: {error}") from None
-        return part(where, driver, configured, name, packed, number)
-
-    return ray.remote(chunk)
 
 
 _READY: dict[str, Callable[[int], Part]] = {}
@@ -193,7 +163,6 @@ MOST = 16
 
 
 def part(
-    where: str,
     driver: Mapping[str, str],
     configured: Mapping[str, Any],
     name: str,
@@ -210,8 +179,9 @@ def part(
         if different := [known for known in driver if mine.get(known) != driver[known]]:
             what = "; ".join(f"{k} {mine.get(k)}, this process {driver[k]}" for k in different)
             raise ValueError(
-                f"{where} has {what}: numbers would differ. Install the same versions on machines "
-                "of one kind, or use es.simulation.Ray(exact=False) for processors that differ"
+                f"the worker on {platform.node()} has {what}: numbers would differ. Install the "
+                "same versions on machines of one kind, or use es.simulation.Ray(exact=False) for "
+                "processors that differ"
             )
         while len(_READY) >= MOST:
             del _READY[next(iter(_READY))]

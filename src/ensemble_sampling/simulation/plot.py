@@ -1,10 +1,10 @@
 """Results as figures: regret over time for any number of agents, and against swept settings.
 
-Curves are told apart also in greyscale and by colour-blind readers, however many there are.
+Curves are told apart also in greyscale and by colour-blind readers.
 """
 
-import colorsys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ LINES = ("-", "--", "-.", ":")
 
 FONT: Any = {"font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 8, "svg.hashsalt": "figure"}
 
+MANY, COLUMN = 8, 30
+"""Curves that a legend has room for beside them, and lines of a legend's column."""
+
 
 class Style(NamedTuple):
     colour: str
@@ -34,26 +37,37 @@ class Style(NamedTuple):
     line: str
 
 
-KNOWN = 264
-"""How many curves the colours, marks and lines above tell apart."""
-
-
 def style(i: int) -> Style:
-    """The i-th curve's: a colour, a mark and a line that no other curve has together."""
-    line, mark = LINES[i // len(COLOURS) % len(LINES)], MARKS[i % len(MARKS)]
-    if i < KNOWN:
-        return Style(COLOURS[i % len(COLOURS)], mark, line)
-    # Beyond that each has a colour of its own: steps of the golden ratio never meet again.
-    red, green, blue = colorsys.hls_to_rgb(i * 0.618033988749895 % 1.0, 0.3 + 0.06 * (i % 5), 0.7)
-    return Style(
-        f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}", mark, line
-    )
+    """The i-th curve's: a colour, a mark and a line that none of 263 others has together."""
+    line = LINES[i // len(COLOURS) % len(LINES)]
+    return Style(COLOURS[i % len(COLOURS)], MARKS[i % len(MARKS)], line)
 
 
 def plain(label: str) -> str:
     """A label that Matplotlib shows as it is: no mathematics, and not hidden for its first `_`."""
     label = label.replace("$", r"\$")
     return f" {label}" if label.startswith("_") else label
+
+
+@contextmanager
+def _figure(curves: int, title: str | None) -> "Iterator[tuple[Figure, Axes]]":
+    """A figure for so many curves: beyond a few, the legend stands outside, as high as it needs."""
+    import matplotlib as mpl  # slow to import, and seldom needed
+
+    from .picture import Picture
+
+    lines, columns = min(curves, COLUMN), -(-curves // COLUMN)
+    outside = 5.5 + 2.2 * columns, max(3.8, 0.19 * lines + 0.6)
+    with mpl.rc_context(FONT):
+        figure = Picture(figsize=(5.5, 3.8) if curves <= MANY else outside)
+        ax = figure.subplots()
+        yield figure, ax
+        if title is not None:
+            ax.set_title(plain(title), loc="left")
+        if curves > MANY:
+            figure.legend(loc="outside right upper", frameon=False, ncols=columns)
+        elif ax.get_legend_handles_labels()[1]:
+            ax.legend(frameon=False)
 
 
 def plot(
@@ -71,14 +85,8 @@ def plot(
     cumulative: the regret summed from the first period on
     log: a logarithmic scale of regret
     """
-    import matplotlib as mpl  # slow to import, and seldom needed
-
-    from .picture import Picture
-
     shown, labels = _named(results)
-    with mpl.rc_context(FONT):
-        figure = Picture(figsize=_size(len(shown)))
-        ax = figure.subplots()
+    with _figure(len(shown), title) as (figure, ax):
         for i, (result, label) in enumerate(zip(shown, labels, strict=True)):
             estimate = result.cumulative if cumulative else (result.mean, result.stderr)
             draw_curve(ax, label, *estimate, i, len(shown), smooth=not cumulative)
@@ -88,20 +96,16 @@ def plot(
             ax.set_yscale("log")
         else:
             ax.set_ylim(0, None)
-        _finish(figure, ax, title, len(shown))
     return figure
 
 
 def _named(results: Any) -> tuple[list[Result], list[str]]:
     """The results, and a label for each that no other has."""
-    if isinstance(results, Mapping):
-        names, shown = [str(name) for name in results], list(results.values())
-    elif isinstance(results, Result):
-        names, shown = None, [results]
-    elif isinstance(results, Iterable):
-        names, shown = None, list(results)
-    else:
+    if not isinstance(results, Result | Iterable):
         raise TypeError(f"results must be a Result or several, got {results!r}")
+    names = [*map(str, results)] if isinstance(results, Mapping) else None
+    results = results.values() if isinstance(results, Mapping) else results
+    shown = [results] if isinstance(results, Result) else list(results)
     if not shown:
         raise ValueError("results must have at least one, got none")
     for result in shown:
@@ -109,9 +113,9 @@ def _named(results: Any) -> tuple[list[Result], list[str]]:
             raise TypeError(f"results must be what simulate returns, got {result!r}")
         if result.mean.ndim > 1:
             raise ValueError(f"{result.label}: only one number per period can be drawn")
-    if names is None:
-        return shown, distinct_labels([r.label for r in shown], [r.settings for r in shown])
-    return shown, distinct_labels(names, [{} for _ in names])
+    if names is not None:
+        return shown, distinct_labels(names, [{} for _ in names])
+    return shown, distinct_labels([r.label for r in shown], [r.settings for r in shown])
 
 
 def draw_curve(
@@ -123,9 +127,12 @@ def draw_curve(
     of: int = 1,
     smooth: bool = True,
 ) -> None:
-    """The i-th of so many curves over the periods, its marks apart from those of the others."""
+    """The i-th of so many curves over the periods, its marks apart from those of the others.
+
+    smooth: draw averages over a hundredth of the periods, for single ones are all noise
+    """
     mean, stderr = np.asarray(mean), np.asarray(stderr)
-    width = block(len(mean)) if smooth else 1
+    width = max(1, len(mean) // 100) if smooth else 1
     middle = 1 + blocks(np.arange(len(mean)), width)
     # The average of standard errors is at least the standard error of the average.
     mean, error = blocks(mean, width), CONFIDENT * blocks(stderr, width)
@@ -136,37 +143,10 @@ def draw_curve(
     ax.plot(middle, mean, color=colour, ls=line, lw=1.2, label=plain(label), **marks)
 
 
-def block(periods: int) -> int:
-    """How many periods a drawn point averages over; single periods are all noise."""
-    return max(1, periods // 100)
-
-
 def blocks(values: np.ndarray, width: int) -> np.ndarray:
     """Averages of `width` values in a row; what is left over joins the last."""
     starts = np.arange(0, len(values) - width + 1, width)
     return np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
-
-
-MANY, COLUMN = 8, 30
-"""Curves that a legend has room for beside them, and lines of a legend's column."""
-
-
-def _size(curves: int) -> tuple[float, float]:
-    """Inches: beyond a few curves the legend stands outside, as high as it needs."""
-    if curves <= MANY:
-        return 5.5, 3.8
-    lines, columns = min(curves, COLUMN), -(-curves // COLUMN)
-    return 5.5 + 2.2 * columns, max(3.8, 0.19 * lines + 0.6)
-
-
-def _finish(figure: "Figure", ax: "Axes", title: str | None, curves: int) -> None:
-    if title is not None:
-        ax.set_title(plain(title), loc="left")
-    if curves <= MANY:
-        ax.legend(frameon=False)
-    else:
-        columns = -(-curves // COLUMN)
-        figure.legend(loc="outside right upper", frameon=False, ncols=columns)
 
 
 def plot_against(
@@ -182,40 +162,23 @@ def plot_against(
 
     log: a logarithmic axis of `x`; by default where its numbers span more than a factor of 20.
     """
-    import matplotlib as mpl
-
-    from .picture import Picture
-
-    sweep.column(x)
-    if color is not None:
-        sweep.column(color)
-    curves = _curves(sweep, x, color)
     places, ticks = _places(sweep.column(x))
+    curves = _curves(sweep, x, color)
     mean, error = sweep.estimate(window)
-    with mpl.rc_context(FONT):
-        figure = Picture(figsize=_size(len(curves)))
-        ax = figure.subplots()
+    first, last = sweep.span(window)
+    regret = f"regret per period, periods {first + 1} to {last}"
+    with _figure(len(curves), title) as (figure, ax):
         for points, label, look in curves:
             order = sorted(points, key=lambda at: places[at])
             at = [places[point] for point in order]
             bars: Any = {"yerr": CONFIDENT * error[order], "capsize": 2, "ms": 4.5, "lw": 1.2}
-            ax.errorbar(at, mean[order], **bars, **look, label=plain(label))
+            ax.errorbar(at, mean[order], **bars, **look, label=label and plain(label))
         if ticks is not None:
             ax.set_xticks(range(len(ticks)), [plain(tick) for tick in ticks])
         elif log or (log is None and min(places) > 0 and max(places) / min(places) > 20):
             ax.set_xscale("log")
-        ax.set(xlabel=plain(x), ylabel=_regret(sweep, window))
-        _finish(figure, ax, title, len(curves))
-        if len(curves) == 1 and (legend := ax.get_legend()) is not None:
-            legend.remove()
+        ax.set(xlabel=plain(x), ylabel="cumulative regret" if window == "cumulative" else regret)
     return figure
-
-
-def _regret(sweep: Sweep, window: Span) -> str:
-    if isinstance(window, str) and window == "cumulative":
-        return "cumulative regret"
-    first, last = sweep.span(window)
-    return f"regret per period, periods {first + 1} to {last}"
 
 
 def _places(column: Sequence[Any]) -> tuple[list[float], list[str] | None]:
@@ -227,11 +190,17 @@ def _places(column: Sequence[Any]) -> tuple[list[float], list[str] | None]:
     return [float(names.index(text)) for text in texts], names
 
 
-def _curves(sweep: Sweep, x: str, color: str | None) -> list[tuple[list[int], str, dict[str, Any]]]:
-    """Points, label and look of every curve: a colour for `color`, a line for all that is left."""
-    texts = {name: [word(v) for v in sweep.column(name)] for name in sweep.names}
+def _curves(
+    sweep: Sweep, x: str, color: str | None
+) -> list[tuple[list[int], str | None, dict[str, Any]]]:
+    """Points, label and look of every curve: a colour for `color`, a line for all that is left.
+
+    A curve that is alone needs no label.
+    """
+    by_colour = [] if color is None else [color]
+    texts = {n: [word(v) for v in sweep.column(n)] for n in [*by_colour, *sweep.names]}
     rest = [n for n in sweep.names if n not in (x, color) and len({*texts[n]}) > 1]
-    named = [*([] if color is None else [color]), *rest]
+    named = [*by_colour, *rest]
     groups: dict[tuple[str, ...], list[int]] = {}
     for at in range(len(sweep)):
         groups.setdefault(tuple(texts[name][at] for name in named), []).append(at)
@@ -239,13 +208,14 @@ def _curves(sweep: Sweep, x: str, color: str | None) -> list[tuple[list[int], st
     lines = list(dict.fromkeys(key[1:] for key in groups)) if color is not None else []
     found = []
     for i, (key, points) in enumerate(groups.items()):
-        label = ", ".join(f"{name} {text}" for name, text in zip(named, key, strict=True)) or x
+        label = ", ".join(f"{name} {text}" for name, text in zip(named, key, strict=True))
         colour, mark, line = style(i)
         if color is not None:
-            j = lines.index(key[1:])
-            colour, line = _hue(hues.index(key[0]), len(hues)), LINES[j % len(LINES)]
-            mark = MARKS[(j // len(LINES) + hues.index(key[0])) % len(MARKS)]
-        found.append((points, label, {"color": colour, "marker": mark, "ls": line}))
+            hue, j = hues.index(key[0]), lines.index(key[1:])
+            colour, line = _hue(hue, len(hues)), LINES[j % len(LINES)]
+            mark = MARKS[(j // len(LINES) + hue) % len(MARKS)]
+        look = {"color": colour, "marker": mark, "ls": line}
+        found.append((points, label if len(groups) > 1 else None, look))
     return found
 
 

@@ -1,9 +1,10 @@
-"""Realizations as compiled programs: what one depends on, and how many realizations fit in it."""
+"""Realizations as compiled programs: what decides their numbers, and how many fit in a call."""
 
 import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, NamedTuple
@@ -15,79 +16,87 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .. import checks, linalg
-from ..config import as_array
+from ..config import LATER, as_array
 from ..core import Action, Agent, Environment, Key, fact
 from ..fast.threefry import quick
-from .loop import realization
+from .loop import Measure, realization
+from .results import Window
 
 PINNED = "pinned_host"
 _TURN = Lock()  # of programs that must not run side by side
 _TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
 
-
-def tracing() -> bool:
-    """Whether some program is being traced, with others perhaps waiting for it."""
-    return _TRACING.locked()
-
-
-def to_numpy(found: Any) -> Any:
-    """Arrays of a device as NumPy's.
-
-    A plain copy from an accelerator holds the interpreter meanwhile, and with it the thread that
-    would start the next run; one to pinned memory does not.
-    """
-
-    places = {place.kind for place in jax.local_devices()[0].addressable_memories()}
-    if jax.default_backend() == "cpu" or PINNED not in places:
-        return jax.tree.map(np.asarray, found)
-
-    def one(array: Array | np.ndarray) -> np.ndarray:
-        if isinstance(array, Array):
-            array = jax.device_put(array, array.sharding.with_memory_kind(PINNED))
-        return np.array(array)
-
-    return jax.tree.map(one, found)
-
-
-def threads_at_a_time() -> int:
-    """Calls at a time: a device runs one after the other, CPU cores side by side."""
-    if jax.default_backend() != "cpu":
-        return 1
-    known = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    return max(1, cores // jax.local_device_count())
-
-
-def check_parts(agent: Agent, environment: Environment) -> int:
-    """Let parts that do not fit fail here, with a word on why; -> arms."""
-    checks.part("agent", agent, "init", "act", "update")
-    checks.part("environment", environment, "init", "offer", "outcome")
-    for leaf in jax.tree.leaves((agent, environment)):
-        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | Array):
-            raise TypeError(
-                "a setting that is not a number must be a static field, "
-                f"eqx.field(static=True), got {leaf!r}"
-            )
-
-    return _trace_period(outline(agent, environment))
-
-
-def footprint(agent: Agent, environment: Environment, periods: int) -> int:
-    """Roughly how many bytes one realization takes while it runs."""
-    # The state is held about four times over: carry, its update, and what a period computes.
-    return 4 * _state_bytes(outline(agent, environment)) + 8 * periods
-
-
 Point = tuple[Agent, Environment]
 """What is simulated: one of possibly many that share a program."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """All that decides the numbers of a simulation, besides its agent and environment.
+
+    keep: whether the regret of every realization is returned, or in which periods
+    windows: of these its averages are, instead
+    """
+
+    periods: int
+    realizations: int
+    seed: int
+    coupled: bool = False
+    expected: bool = False
+    measure: Measure | None = None
+    keep: Any = False
+    last: bool = field(default=False, metadata=LATER)
+    windows: Sequence[Window] | None = field(default=None, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        checks.size("periods", self.periods)
+        checks.size("realizations", self.realizations)
+        checks.size("seed", self.seed, least=0, below=2**32)  # JAX drops what is above
+        for name in ("coupled", "expected", "last"):
+            checks.flag(name, getattr(self, name))
+        if self.measure is not None and not callable(self.measure):
+            raise TypeError(
+                f"measure must be a function of (agent, key, state, event), got {self.measure!r}"
+            )
+        if self.last and self.measure is not None:
+            raise ValueError("the last period alone is recorded by its regret: leave out `measure`")
+        object.__setattr__(self, "keep", self._periods_to_keep())
+
+    def _periods_to_keep(self) -> bool | list[int]:
+        if isinstance(self.keep, bool | np.bool_):
+            return bool(self.keep)
+        if not checks.is_several(self.keep):
+            raise TypeError(f"keep must be true, false or a list of periods, got {self.keep!r}")
+        name, periods = "a period to keep", 1 if self.last else self.periods
+        return [checks.size(name, each, least=-periods, below=periods) for each in self.keep]
+
+    def check(self, agent: Agent, environment: Environment) -> None:
+        """Refuse what cannot be run before anything is compiled."""
+        arms = check_parts(agent, environment)
+        if self.coupled and arms * self.periods >= 2**32:
+            raise ValueError(
+                f"coupled outcomes need arms x periods < 2^32, got {arms} x {self.periods}"
+            )
+
+    @property
+    def mode(self) -> tuple[Any, ...]:
+        """What a program is compiled for, as arguments of `realization`."""
+        return self.periods, self.coupled, self.expected, self.measure, self.last
+
+
 class Outline(NamedTuple):
-    """All that a compiled program depends on, for settings stay free; but JAX's own do not."""
+    """What a program depends on, besides its mode: all but the values of settings."""
 
     structure: Any
     shapes: tuple[tuple[tuple[int, ...], Any], ...]
     jax_settings: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, agent: Agent, environment: Environment) -> "Outline":
+        leaves, structure = jax.tree.flatten((agent, environment))
+        shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+        config: Any = jax.config
+        return cls(structure, shapes, tuple((n, str(v)) for n, v in config.values.items()))
 
     def inputs(self) -> tuple[list[jax.ShapeDtypeStruct], Key]:
         """The shapes of the settings, and a key of the kind that the program draws by."""
@@ -96,28 +105,31 @@ class Outline(NamedTuple):
         return settings, quick(jax.random.key(0), *users)
 
 
-def outline(agent: Agent, environment: Environment) -> Outline:
-    leaves, structure = jax.tree.flatten((agent, environment))
-    shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    config: Any = jax.config
-    return Outline(structure, shapes, tuple((n, str(v)) for n, v in config.values.items()))
+def check_parts(agent: Agent, environment: Environment) -> int:
+    """Raise an error that says why if the parts do not fit; returns the number of arms."""
+    checks.part("agent", agent, "init", "act", "update")
+    checks.part("environment", environment, "init", "offer", "outcome")
+    for leaf in jax.tree.leaves((agent, environment)):
+        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | Array):
+            raise TypeError(
+                "a setting that is not a number must be a static field, "
+                f"eqx.field(static=True), got {leaf!r}"
+            )
+    return _trace_period(Outline.of(agent, environment))[0]
+
+
+def footprint(agent: Agent, environment: Environment, periods: int) -> int:
+    """Roughly how many bytes one realization takes while it runs."""
+    # The state is held about four times over: carry, its update, and what a period computes.
+    return 4 * _trace_period(Outline.of(agent, environment))[1] + 8 * periods
 
 
 @lru_cache(maxsize=256)
-def _state_bytes(outline: Outline) -> int:
-    """The bytes of a realization's state."""
+def _trace_period(outline: Outline) -> tuple[int, int]:
+    """The number of arms, and the bytes of a realization's state.
 
-    def start(leaves: Any, key: Key) -> Any:
-        agent, environment = jax.tree.unflatten(outline.structure, leaves)
-        return agent.init(key), environment.init(key)
-
-    held = jax.eval_shape(start, *outline.inputs())
-    return sum(math.prod(s.shape) * s.dtype.itemsize for s in jax.tree.leaves(held))
-
-
-@lru_cache(maxsize=256)
-def _trace_period(outline: Outline) -> int:
-    """Trace one period, so that shapes that disagree fail before anything is compiled; -> arms."""
+    Shapes that disagree fail here, before anything is compiled.
+    """
 
     def one(leaves: Any, key: Key) -> Any:
         agent, environment = jax.tree.unflatten(outline.structure, leaves)
@@ -127,16 +139,18 @@ def _trace_period(outline: Outline) -> int:
         _check_kept("advance", "world", environment, world, after)
         offer = environment.offer(key, world)
         if fact(agent, "host"):
-            return offer.features
+            return offer.features, world
         state = agent.init(key)
         index = agent.act(key, state, offer.features, offer.available)
         action = Action(index, offer.features[index])
-        world = world if offer.world is None else offer.world
-        after = agent.update(key, state, action, environment.outcome(key, world, action))
+        around = world if offer.world is None else offer.world
+        after = agent.update(key, state, action, environment.outcome(key, around, action))
         _check_kept("update", "state", agent, state, after)
-        return offer.features
+        return offer.features, (world, state)
 
-    return jax.eval_shape(one, *outline.inputs()).shape[0]
+    features, held = jax.eval_shape(one, *outline.inputs())
+    arrays = jax.tree.leaves(held)
+    return features.shape[0], sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays)
 
 
 def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
@@ -147,6 +161,15 @@ def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> N
             f"{fact(part, 'label')}: {method} must keep the shapes and types of the {what}; "
             f"before {before}, after {after}"
         )
+
+
+def threads_at_a_time() -> int:
+    """Calls at a time: a device runs one after the other, CPU cores side by side."""
+    if jax.default_backend() != "cpu":
+        return 1
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, cores // jax.local_device_count())
 
 
 def memory() -> int:
@@ -163,11 +186,7 @@ IN_CACHE = 2**25
 
 
 def chunk_size(
-    agent: Agent,
-    environment: Environment,
-    periods: int,
-    realizations: int,
-    own: int = 0,
+    agent: Agent, environment: Environment, periods: int, realizations: int, own: int = 0
 ) -> int:
     """Realizations per call: as many as memory and an even split allow.
 
@@ -193,30 +212,33 @@ def chunk_size(
 
 
 class Stack(NamedTuple):
-    """The settings of points that share an outline: the same for all, or one row per point."""
+    """The settings of points that share an outline: one array for all, or a row for each point."""
 
-    outline: Outline
+    settings: list[np.ndarray]
     differs: tuple[bool, ...]
-    shared: list[Array]
-    own: list[np.ndarray]
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> "Stack":
         columns = list(zip(*map(jax.tree.leaves, points), strict=True))
-        differs = tuple(any(_differ(column[0], leaf) for leaf in column[1:]) for column in columns)
-        both = list(zip(columns, differs, strict=True))
-        shared = [as_array(column[0]) for column, differ in both if not differ]
-        own = [
-            np.asarray([np.asarray(leaf) for leaf in column], jnp.result_type(column[0]))
-            for column, differ in both
-            if differ
+        differs = [any(_differ(column[0], leaf) for leaf in column[1:]) for column in columns]
+        settings = [
+            np.asarray(
+                [*map(np.asarray, column)] if differ else column[0], jnp.result_type(column[0])
+            )
+            for column, differ in zip(columns, differs, strict=True)
         ]
-        return cls(outline(*points[0]), differs, shared, own)
+        return cls(settings, tuple(differs))
 
     @property
-    def bytes(self) -> int:
-        """What the settings of one point take that it does not share."""
-        return sum(column[0].nbytes for column in self.own)
+    def own(self) -> int:
+        """Bytes of the settings that one point does not share with the others."""
+        both = zip(self.settings, self.differs, strict=True)
+        return sum(setting[0].nbytes for setting, differ in both if differ)
+
+    def rows(self, points: np.ndarray) -> list[np.ndarray]:
+        """The settings of realizations that belong to these points."""
+        both = zip(self.settings, self.differs, strict=True)
+        return [setting[points] if differ else setting for setting, differ in both]
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -226,40 +248,40 @@ def _differ(one: Any, other: Any) -> bool:
 @lru_cache(maxsize=64)
 def _program(
     outline: Outline, differs: tuple[bool, ...], lanes: int, mode: tuple[Any, ...]
-) -> tuple[Any, AbstractContextManager[Any], NamedSharding, NamedSharding]:
+) -> tuple[Any, AbstractContextManager[Any], Any]:
     """Compile `lanes` realizations, split over all local devices; hyperparameters stay free.
 
-    differs: which of the settings every lane has its own of; the others they share.
+    Returns the program, a lock to hold while it runs, and where its inputs go.
+
+    differs: the settings that every lane has its own of; the others they share.
     """
     mesh = Mesh(np.array(jax.local_devices()), ("realization",))
     split = NamedSharding(mesh, PartitionSpec("realization"))
     whole = NamedSharding(mesh, PartitionSpec())
-
+    places = [split if differ else whole for differ in differs], whole, split
     leaves, key = outline.inputs()
     cipher = jax.random.key_impl(key)
 
-    def run(
-        in_turn: bool, shared: list[Array], own: list[Array], words: Array, numbers: Array
-    ) -> Any:
+    def run(in_turn: bool, settings: list[Array], words: Array, numbers: Array) -> Any:
         key = jax.random.wrap_key_data(words, impl=cipher)
 
-        def one(own: list[Array], number: Array) -> Any:
-            leaves = _interleaved(differs, own, shared)
-            agent, environment = jax.tree.unflatten(outline.structure, leaves)
+        def one(settings: list[Array], number: Array) -> Any:
+            agent, environment = jax.tree.unflatten(outline.structure, settings)
             return realization(agent, environment, jax.random.fold_in(key, number), *mode)
 
-        if in_turn:
-            return jax.lax.map(lambda lane: one(*lane), (own, numbers))
-        return jax.vmap(one)(own, numbers)
+        one = jax.custom_batching.sequential_vmap(one) if in_turn else one
+        axes = [0 if differ else None for differ in differs]
+        return jax.vmap(one, in_axes=(axes, 0))(settings, numbers)
 
     def lower(in_turn: bool) -> Any:
-        shardings = {"in_shardings": (whole, split, whole, split), "out_shardings": split}
+        program = jax.jit(partial(run, in_turn), in_shardings=places, out_shardings=split)
         with _TRACING:
-            return jax.jit(partial(run, in_turn), **shardings).lower(shared, own, words, numbers)
+            return program.lower(settings, words, numbers)
 
-    both = list(zip(leaves, differs, strict=True))
-    shared = [leaf for leaf, differ in both if not differ]
-    own = [jax.ShapeDtypeStruct((lanes, *leaf.shape), leaf.dtype) for leaf, d in both if d]
+    settings = [
+        jax.ShapeDtypeStruct((lanes, *leaf.shape) if differ else leaf.shape, leaf.dtype)
+        for leaf, differ in zip(leaves, differs, strict=True)
+    ]
     numbers = jax.ShapeDtypeStruct((lanes,), jnp.uint32)
     words = jax.eval_shape(jax.random.key_data, key)
     # Left free, a GPU's compiler picks among matrix products by a race, and rounding with them.
@@ -272,51 +294,57 @@ def _program(
         lowered = lower(in_turn=True)
     # A chunk fills an accelerator.
     turn = _TURN if not cpu or linalg.in_batches(lowered) else nullcontext()
-    return lowered.compile(compiler_options=chosen), turn, whole, split
+    return lowered.compile(compiler_options=chosen), turn, places
 
 
-def _interleaved(differs: Sequence[bool], own: Sequence[Any], shared: Sequence[Any]) -> list[Any]:
-    mine, all_of_them = iter(own), iter(shared)
-    return [next(mine if differ else all_of_them) for differ in differs]
+def tracing() -> bool:
+    """Whether some program is being traced, with others perhaps waiting for it."""
+    return _TRACING.locked()
 
 
 Runner = Callable[[int], Any]
 """Number of the first lane -> regret and tallies of a chunk of lanes, the last perhaps too many."""
 
 
-def compiled(
-    points: Sequence[Point], realizations: int, seed: int, size: int, mode: tuple[Any, ...]
-) -> Runner:
+def compiled(points: Sequence[Point], run: Run, size: int) -> Runner:
     """All realizations of the first point, then of the next, `size` at a time."""
     # Devices share a chunk evenly: the last lanes run realizations that the caller drops.
     lanes = -(-size // jax.local_device_count()) * jax.local_device_count()
-    stack, words = Stack.of(points), jax.random.key_data(jax.random.key(seed))
-    program, turn, whole, split = _program(stack.outline, stack.differs, lanes, mode)
-    shared, words = jax.device_put((stack.shared, words), whole)
+    stack = Stack.of(points)
+    program, turn, places = _program(Outline.of(*points[0]), stack.differs, lanes, run.mode)
+    words = jax.random.key_data(jax.random.key(run.seed))
 
-    def run(first: int) -> Any:
-        at = np.minimum(np.arange(first, first + lanes), len(points) * realizations - 1)
-        own = [column[at // realizations] for column in stack.own]
-        numbers = (at % realizations).astype(np.uint32)
-        own, numbers = jax.device_put((own, numbers), split)
+    def chunk(first: int) -> Any:
+        at = np.minimum(np.arange(first, first + lanes), len(points) * run.realizations - 1)
+        point, number = np.divmod(at, run.realizations)
+        given = stack.rows(point), words, number.astype(np.uint32)
         with turn:
-            return jax.block_until_ready(program(shared, own, words, numbers))
+            found = jax.block_until_ready(program(*jax.device_put(given, places)))
+        return jax.tree.map(_to_numpy, found)
 
-    return run
+    return chunk
 
 
-def eager(
-    points: Sequence[Point], realizations: int, seed: int, size: int, mode: tuple[Any, ...]
-) -> Runner:
+def _to_numpy(array: Array) -> np.ndarray:
+    """A plain copy from an accelerator holds the interpreter meanwhile, and with it the thread that
+    would start the next run; one to pinned memory does not."""
+    kinds = {place.kind for place in jax.local_devices()[0].addressable_memories()}
+    if jax.default_backend() == "cpu" or PINNED not in kinds:
+        return np.asarray(array)
+    return np.array(jax.device_put(array, array.sharding.with_memory_kind(PINNED)))
+
+
+def eager(points: Sequence[Point], run: Run, size: int) -> Runner:
     """The same realizations one after another, the loop over periods run by Python."""
     points = [jax.tree.map(as_array, point) for point in points]
 
-    def run(first: int) -> Any:
+    def chunk(first: int) -> Any:
         parts = []
-        for lane in range(first, min(first + size, len(points) * realizations)):
-            key = jax.random.fold_in(jax.random.key(seed), lane % realizations)
-            agent, environment = points[lane // realizations]
-            parts.append(realization(agent, environment, key, *mode))
+        for lane in range(first, min(first + size, len(points) * run.realizations)):
+            point, number = divmod(lane, run.realizations)
+            agent, environment = points[point]
+            key = jax.random.fold_in(jax.random.key(run.seed), number)
+            parts.append(realization(agent, environment, key, *run.mode))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
-    return run
+    return chunk

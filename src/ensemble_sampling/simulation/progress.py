@@ -1,4 +1,4 @@
-"""How work that takes long shows where it is: a function of one's own, bars, or silence."""
+"""How work that takes long shows where it is: by the caller's function, bars, or not at all."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +18,13 @@ def reported(progress: bool | Progress | None, label: str) -> Iterator[Progress]
     """The caller's own function, or a bar."""
     if callable(progress):
         yield progress
-        return
-    with bars(progress) as track, track(label, 1.0) as report:
-        yield report
+    elif progress is None or isinstance(progress, bool):
+        with bars(progress) as track, track(label, 1.0) as report:
+            yield report
+    else:
+        raise TypeError(
+            f"progress must be true, false or a function of (done, total), got {progress!r}"
+        )
 
 
 @contextmanager
@@ -77,21 +81,16 @@ def bars(progress: bool | None, whole: float | None = None) -> Iterator[Track]:
 
 
 def _in_notebook() -> Track:
-    """A bar of the browser's own for each piece of work, a few times a second."""
+    """A bar of the browser's own for each piece of work."""
     from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
     @contextmanager
     def track(label: str, effort: float) -> Iterator[Progress]:
-        handle, began, shown = display(HTML(""), display_id=True), time.perf_counter(), 0.0
+        handle, began = display(HTML(""), display_id=True), time.perf_counter()
 
         def report(done: int, total: int) -> None:
-            nonlocal shown
-            now = time.perf_counter()
-            if done < total and now - shown < 0.2:
-                return
-            shown = now
             bar = f'<progress value="{done}" max="{total}"></progress>'
-            text = f"{done}/{total}, {now - began:.0f} s"
+            text = f"{done}/{total}, {time.perf_counter() - began:.0f} s"
             handle.update(HTML(f"<div>{escape_html(label)} {bar} {text}</div>"))
 
         yield report

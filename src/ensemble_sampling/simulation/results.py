@@ -1,5 +1,7 @@
 """What a simulation found: regret per period over realizations, in numbers and in words."""
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import checks
+from ..files import Damaged, write_atomically
 
 Window = tuple[int, int]
 """The periods first, ..., last - 1, counted from 0."""
@@ -79,23 +82,28 @@ class Result:
             )
         return Estimate(self.mean[first:last].mean(axis=0), self.stderr[first:last].mean(axis=0))
 
+    def _in_words(self) -> tuple[str, str]:
+        """The regret at the end and in all, where it is one number per period."""
+        if self.mean.ndim > 1:
+            return "", ""
+        whole = self.cumulative
+        return pm(*self.final), pm(whole.mean[-1], whole.stderr[-1])
+
     def __repr__(self) -> str:
         lost = f", {self.diverged} diverged" if self.diverged else ""
+        final, whole = self._in_words()
+        regret = f"final regret {final}, cumulative {whole}"
+        if self.mean.ndim > 1:
+            regret = f"{self.mean[0].size} measures per period"
         return (
-            f"Result({self.label!r}, {self._in_words()}, {self.periods:,} periods, "
+            f"Result({self.label!r}, {regret}, {self.periods:,} periods, "
             f"{self.realizations:,} realizations{lost})"
         )
 
-    def _in_words(self) -> str:
-        """The regret at the end and in all, where it is one number per period."""
-        if self.mean.ndim > 1:
-            return f"{self.mean[0].size} measures per period"
-        whole = self.cumulative
-        final = pm(*self.final)
-        return f"final regret {final}, cumulative {pm(whole.mean[-1], whole.stderr[-1])}"
-
     def _repr_html_(self) -> str:
-        return html_table(*summary([self]))
+        head = ["", "final regret", "cumulative", "periods", "realizations"]
+        sizes = f"{self.periods:,}", f"{self.realizations:,}"
+        return html_table(head, [[self.label, *self._in_words(), *sizes]])
 
     def plot(self, **options: Any) -> Any:
         """A figure of the regret per period with its 95% band; options are those of `es.plot`."""
@@ -119,10 +127,50 @@ class Result:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to one file, which `es.simulation.load_result` reads; returns the path."""
-        from .checkpoint import save_result
+        """Write it to one file, all of it or nothing, which `es.simulation.load_result` reads;
+        returns the path."""
+        path = Path(path)
+        about = {name: getattr(self, name) for name in WORDS}
+        text = json.dumps({"format": FORMAT, **about, "settings": dict(self.settings)})
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
+        arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        digest = _digest(text, arrays)
+        write_atomically(path, lambda file: np.savez(file, about=text, sha256=digest, **arrays))
+        return path
 
-        return save_result(self, path)
+
+FORMAT = 1
+ARRAYS = ("mean", "stderr", "regret", "cumulative_stderr")
+WORDS = ("label", "realizations", "diverged", "seconds", "settings")
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """What `Result.save` wrote; a file that is not that any more is an error that says so."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no result at {path}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        text, digest = str(found.pop("about")), str(found.pop("sha256"))
+        about = json.loads(text)
+    except Exception as error:  # a damaged archive fails in too many ways to list
+        raise Damaged(f"{path} is damaged: it cannot be read as a result ({error!r})") from error
+    if digest != _digest(text, found):
+        raise Damaged(f"{path} is damaged: its contents do not match its digest")
+    if about.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {about.get('format')}, this version reads {FORMAT}")
+    return Result(**{name: about[name] for name in WORDS}, **found)
+
+
+def _digest(text: str, arrays: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def averages(regret: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
@@ -138,20 +186,6 @@ def pm(mean: Any, stderr: Any) -> str:
         return f"{mean:.4g}"
     digits = 3 if stderr == 0 else max(0, 1 - int(np.floor(np.log10(stderr))))
     return f"{mean:.{min(digits, 12)}f} ± {stderr:.{min(digits, 12)}f}"
-
-
-def summary(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a table of results."""
-    rows = []
-    for result in results:
-        whole = result.cumulative
-        numbers = [pm(*result.final), pm(whole.mean[-1], whole.stderr[-1])]
-        if result.mean.ndim > 1:
-            numbers = ["", ""]
-        sizes = [f"{result.periods:,}", f"{result.realizations:,}"]
-        rows.append([result.label, *numbers, *sizes])
-    head = ["", "final regret", "cumulative", "periods", "realizations"]
-    return head, rows
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 20) -> str:

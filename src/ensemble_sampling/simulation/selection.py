@@ -1,25 +1,16 @@
 """What can be said of the best of several, when it is known to be best only from the same data."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 DRAWS = 5_000
 """Draws that critical values are read from; fixed, so that the same values give the same answer."""
 
 
-class Selected(NamedTuple):
-    """The row with the least mean, an interval for what it truly is, and who else may be best."""
-
-    row: int
-    mean: float
-    low: float
-    high: float
-    contenders: tuple[int, ...]
-
-
-def least(values: np.ndarray, confidence: float = 0.95) -> Selected:
-    """The row of `values` (rows, realizations) with the least mean.
+def least(
+    values: np.ndarray, confidence: float = 0.95
+) -> tuple[int, float, float, float, tuple[int, ...]]:
+    """The row of `values` (rows, realizations) with the least mean, this mean, an interval (low,
+    high) for what it truly is, and the rows that may be the best.
 
     The best of many looks better than it is, for it was chosen for looking good. The interval holds
     for all rows at once, and so for whichever is chosen: mean ± c standard errors, with c the
@@ -37,7 +28,7 @@ def least(values: np.ndarray, confidence: float = 0.95) -> Selected:
     low, high = mean[at] - c * error[at], mean[at] + c * error[at]
     rows = range(len(values))
     found = [r for r in rows if r == at or not _beaten(values, r, noise, confidence)]
-    return Selected(at, float(mean[at]), float(low), float(high), tuple(found))
+    return at, float(mean[at]), float(low), float(high), tuple(found)
 
 
 def _beaten(values: np.ndarray, row: int, noise: np.ndarray, confidence: float) -> bool:

@@ -3,10 +3,10 @@
 import inspect
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,10 @@ from ..agents.thompson import as_agent
 from ..config import distinct_labels
 from ..core import fact
 from .checkpoint import as_folder
-from .chunks import Task, Totals
-from .engines import Engine, as_engine
-from .programs import Outline, Point, Stack, check_parts, chunk_size, outline
+from .programs import Outline, Point, Run
 from .progress import Progress, reported
-from .results import Window, checked_window, last_tenth
-from .run import check_run, result_of, run_all
+from .results import Result, Window, checked_window, last_tenth
+from .run import Engine, Task, as_engine, run_all
 from .table import Sweep, word, words
 
 LARGEST = 2**31
@@ -60,71 +58,73 @@ def sweep(
     coupled, expected, chunk, progress, engine: as for `simulate`
     """
     began, engine = time.perf_counter(), as_engine(engine)
-    each = _alike(points_of(settings))
-    _check_names(agent, environment, each[0])
-    points = [_point(agent, environment, setting) for setting in each]
-    run = {
-        "periods": checks.size("periods", periods),
-        "realizations": checks.size("realizations", realizations, least=2),
-        "seed": checks.size("seed", seed, least=0, below=2**32),
-        "coupled": checks.flag("coupled", coupled),
-        "keep": True,
-        "expected": checks.flag("expected", expected),
-        "measure": None,
-        "windows": None if windows is None else _windows(windows, periods),
-    }
-    for point, setting in zip(points, each, strict=True):
+    each = points_of(settings)
+    make_agent, for_agent = _maker("agent", agent, ("act", "sample"), each[0])
+    make_environment, for_environment = _maker("environment", environment, ("offer",), each[0])
+    if unused := [name for name in each[0] if name not in for_agent | for_environment]:
+        raise ValueError(
+            f"no function takes the setting {', '.join(unused)}: give agent or environment as a "
+            f"function of it, as in lambda {unused[0]}: ..."
+        )
+    checks.size("realizations", realizations, least=2)
+    kept = None if windows is None else _windows(windows, checks.size("periods", periods))
+    run = Run(periods, realizations, seed, coupled, expected, keep=True, windows=kept)
+    points = []
+    for setting in each:
         with _at(setting):
-            check_run(run, check_parts(*point), progress)
-    if windows is None and 4 * len(points) * realizations * periods > LARGEST:
+            points.append((as_agent(make_agent(setting)), make_environment(setting)))
+            run.check(*points[-1])
+    if kept is None and 4 * len(points) * realizations * periods > LARGEST:
         raise ValueError(
             f"the regret of {len(points)} points x {realizations} realizations x {periods} periods "
             "would fill memory: name the windows to keep, as in windows=[(0, 100)]; the last tenth "
             "and the whole are always kept"
         )
-    groups = _grouped(points)
+    groups: dict[Outline, list[int]] = {}  # the points that share a program
+    for at, point in enumerate(points):
+        groups.setdefault(Outline.of(*point), []).append(at)
     folder = None if checkpoint is None else as_folder("checkpoint", checkpoint)
-    size = None if chunk is None else checks.count("chunk", chunk)
-    tasks = [
-        _task([points[at] for at in group], run, size, folder and folder / f"group-{number}")
-        for number, group in enumerate(groups)
-    ]
     with reported(progress, f"{len(points)} points") as report:
+        tasks = [
+            Task.of([points[at] for at in group], run, chunk, folder and folder / f"group-{number}")
+            for number, group in enumerate(groups.values())
+        ]
         by_group = run_all(tasks, report, engine)
-    found: dict[int, Totals] = {}
-    for group, found_of in zip(groups, by_group, strict=True):
-        found |= dict(zip(group, found_of, strict=True))
+    found: dict[int, Result] = {}
+    for group, results in zip(groups.values(), by_group, strict=True):
+        found |= dict(zip(group, results, strict=True))
     seconds = time.perf_counter() - began
-    results = [
-        result_of(found[at], label, *point, run, seconds / len(points))
-        for at, (label, point) in enumerate(zip(_labels(each, points), points, strict=True))
-    ]
-    kept: Any = [found[at].regret for at in range(len(points))]
+    regret: Any = [found[at].regret for at in range(len(points))]
+    about = {"seconds": seconds / len(points), **({} if kept is None else {"regret": None})}
+    labels = enumerate(_labels(each, points))
     return Sweep(
         settings=tuple(each),
-        results=tuple(results),
+        results=tuple(replace(found[at], label=label, **about) for at, label in labels),
         seconds=seconds,
         programs=len(groups),
-        windows=run["windows"],
-        averages=None if windows is None else np.stack(kept),
+        windows=kept,
+        averages=None if kept is None else np.stack(regret),
     )
 
 
 def points_of(settings: Any) -> list[dict[str, Any]]:
-    """The points of a grid (values by name), or of a list of points."""
+    """The points of a grid (values by name), or of a list of points.
+
+    Whole numbers among fractions become fractions, or 0 and 0.1 would be two programs.
+    """
     if isinstance(settings, Mapping):
         for name, values in settings.items():
             if isinstance(values, Mapping) or not checks.is_several(values):
                 raise TypeError(f"settings must list the values of {name}, got {values!r}")
         columns = {str(name): list(values) for name, values in settings.items()}
-        points = [dict(zip(columns, row, strict=True)) for row in product(*columns.values())]
         empty = [name for name, values in columns.items() if not values]
         if not columns or empty:
             raise ValueError(f"settings must have values, got none for {empty or 'any name'}")
-        return points
-    if not checks.is_several(settings):
+        points = [dict(zip(columns, row, strict=True)) for row in product(*columns.values())]
+    elif checks.is_several(settings):
+        points = list(settings)
+    else:
         raise TypeError(f"settings must be a dictionary of lists or a list, got {settings!r}")
-    points = list(settings)
     if not points:
         raise ValueError("settings must have at least one point, got none")
     for point in points:
@@ -135,52 +135,29 @@ def points_of(settings: Any) -> list[dict[str, Any]]:
                 f"all points must have the same settings, got {sorted(points[0])} and "
                 f"{sorted(point)}"
             )
-    return [dict(point) for point in points]
-
-
-def _alike(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whole numbers among fractions become such, or 0 and 0.1 would be two programs."""
     mixed = {name for name in points[0] if {type(point[name]) for point in points} == {int, float}}
     return [{n: float(v) if n in mixed else v for n, v in point.items()} for point in points]
 
 
-def _is_made(thing: Any, *methods: str) -> bool:
-    return not isinstance(thing, type) and any(hasattr(thing, method) for method in methods)
-
-
-def _takes(thing: Any, names: Iterable[str]) -> list[str]:
-    """Which of the names the arguments of a function are."""
+def _maker(
+    name: str, thing: Any, methods: Sequence[str], setting: Mapping[str, Any]
+) -> tuple[Callable[[Mapping[str, Any]], Any], set[str]]:
+    """A function that makes the agent or environment of a point, and the settings it uses."""
+    if not isinstance(thing, type) and any(hasattr(thing, method) for method in methods):
+        return lambda setting: thing, set()
+    if not callable(thing):
+        raise TypeError(f"{name} must be an {name} or a function that makes it, got {thing!r}")
     arguments = inspect.signature(thing).parameters
     anything = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
-    return [name for name in names if anything or name in arguments]
-
-
-def _check_names(agent: Any, environment: Any, setting: Mapping[str, Any]) -> None:
-    """Every setting is used, and nothing a function needs is missing."""
-    used = set()
-    for name, thing, methods in (
-        ("agent", agent, ("act", "sample")),
-        ("environment", environment, ("offer",)),
-    ):
-        if _is_made(thing, *methods):
-            continue
-        if not callable(thing):
-            raise TypeError(f"{name} must be an {name} or a function that makes it, got {thing!r}")
-        used |= {*_takes(thing, setting)}
-        needed = [
-            a.name
-            for a in inspect.signature(thing).parameters.values()
-            if a.default is a.empty and a.kind not in (a.VAR_KEYWORD, a.VAR_POSITIONAL)
-        ]
-        if missing := [argument for argument in needed if argument not in setting]:
-            raise TypeError(
-                f"{name} needs {', '.join(missing)}, and settings has {', '.join(setting)}"
-            )
-    if unused := [name for name in setting if name not in used]:
-        raise ValueError(
-            f"no function takes the setting {', '.join(unused)}: give agent or environment as a "
-            f"function of it, as in lambda {unused[0]}: ..."
-        )
+    used = {name for name in setting if anything or name in arguments}
+    needed = [
+        a.name
+        for a in arguments.values()
+        if a.default is a.empty and a.kind not in (a.VAR_KEYWORD, a.VAR_POSITIONAL)
+    ]
+    if missing := [argument for argument in needed if argument not in setting]:
+        raise TypeError(f"{name} needs {', '.join(missing)}, and settings has {', '.join(setting)}")
+    return lambda setting: thing(**{name: setting[name] for name in used}), used
 
 
 @contextmanager
@@ -193,54 +170,17 @@ def _at(setting: Mapping[str, Any]) -> Iterator[None]:
         raise
 
 
-def _point(agent: Any, environment: Any, setting: Mapping[str, Any]) -> Point:
-    def made(thing: Any, *methods: str) -> Any:
-        if _is_made(thing, *methods):
-            return thing
-        return thing(**{name: setting[name] for name in _takes(thing, setting)})
-
-    with _at(setting):
-        return as_agent(made(agent, "act", "sample")), made(environment, "offer")
-
-
 def _windows(windows: Iterable[Window], periods: int) -> tuple[Window, ...]:
     """Those asked for, the whole and the last tenth."""
-    found = [(0, periods), last_tenth(periods)]
-    for window in windows:
-        first, last = checked_window(window, periods)
-        if (first, last) not in found:
-            found.append((first, last))
-    return tuple(found)
-
-
-def _grouped(points: Sequence[Point]) -> list[list[int]]:
-    """The points that share a program."""
-    groups: dict[Outline, list[int]] = {}
-    for at, point in enumerate(points):
-        groups.setdefault(outline(*point), []).append(at)
-    return list(groups.values())
-
-
-def chunk_of(points: Sequence[Point], periods: int, realizations: int) -> int:
-    """Realizations per call of points that share a program."""
-    own, lanes = Stack.of(points).bytes, len(points) * realizations
-    return chunk_size(*points[0], periods, lanes, own)
-
-
-def _task(
-    points: Sequence[Point], run: dict[str, Any], size: int | None, folder: Path | None
-) -> Task:
-    if size is None:
-        size = chunk_of(points, run["periods"], run["realizations"])
-    size = min(size, len(points) * run["realizations"])
-    return Task.of(points, {**run, "points": [list(point) for point in points]}, size, folder)
+    given = [checked_window(window, periods) for window in windows]
+    return tuple(dict.fromkeys([(0, periods), last_tenth(periods), *given]))
 
 
 def _labels(each: Sequence[Mapping[str, Any]], points: Sequence[Point]) -> list[str]:
     """The settings that vary, in words; no two are the same."""
     texts = [{name: word(value) for name, value in setting.items()} for setting in each]
     varied = [name for name in texts[0] if len({text[name] for text in texts}) > 1]
-    if not varied:
-        return distinct_labels([fact(agent, "label") for agent, _ in points], [{} for _ in points])
     labels = [", ".join(f"{name} {text[name]}" for name in varied) for text in texts]
+    if not varied:
+        labels = [fact(agent, "label") for agent, _ in points]
     return distinct_labels(labels, [{} for _ in labels])

@@ -107,16 +107,15 @@ class Sweep:
             over all of them, or (first, last) for the average over these, counted from 0, the last
             not included.
         """
-        first, last = self.span(window)
-        scale = last - first if isinstance(window, str) and window == "cumulative" else 1
-        if self.averages is not None and self.windows is not None:
-            if (first, last) not in self.windows:
-                kept = ", ".join(map(str, self.windows))
-                raise ValueError(f"the window {(first, last)} was not kept; there are {kept}")
-            return scale * self.averages[:, :, self.windows.index((first, last))]
-        every = [result.regret for result in self.results]
-        found = [averages(r, [(first, last)])[:, 0] for r in every if r is not None]
-        return scale * np.stack(found)
+        first, last = span = self.span(window)
+        scale = last - first if window == "cumulative" else 1
+        if self.averages is None or self.windows is None:
+            every = [result.regret for result in self.results]
+            return scale * np.stack([averages(r, [span])[:, 0] for r in every if r is not None])
+        if span not in self.windows:
+            kept = ", ".join(map(str, self.windows))
+            raise ValueError(f"the window {span} was not kept; there are {kept}")
+        return scale * self.averages[:, :, self.windows.index(span)]
 
     def span(self, window: Span) -> Window:
         """The periods that a window stands for."""
@@ -148,12 +147,9 @@ class Sweep:
             return checks.size("a point", point, least=0, below=len(self))
         for name in point:
             self.column(name)
-        wanted = {name: word(value) for name, value in point.items()}
-        found = [
-            at
-            for at, setting in enumerate(self.settings)
-            if all(word(setting[name]) == text for name, text in wanted.items())
-        ]
+        wanted = words(point)
+        each = [words({name: setting[name] for name in point}) for setting in self.settings]
+        found = [at for at, text in enumerate(each) if text == wanted]
         if len(found) != 1:
             raise ValueError(f"{words(point)} must be one point, and is {len(found)} of them")
         return found[0]
@@ -167,16 +163,8 @@ class Sweep:
         with the same confidence.
         """
         checks.scalar("confidence", confidence, low=0.5, high=0.9999)
-        found = least(self.regret(window), confidence)
-        return Best(
-            found.row,
-            self.settings[found.row],
-            found.mean,
-            found.low,
-            found.high,
-            confidence,
-            found.contenders,
-        )
+        at, regret, low, high, contenders = least(self.regret(window), confidence)
+        return Best(at, self.settings[at], regret, low, high, confidence, contenders)
 
     def frame(
         self, baseline: int | Mapping[str, Any] | None = None, windows: Iterable[Window] = ()
@@ -222,12 +210,10 @@ class Sweep:
         )
 
     def _repr_html_(self) -> str:
-        final, whole = self.estimate("final"), self.estimate("cumulative")
+        final, whole = (map(pm, *self.estimate(window)) for window in ("final", "cumulative"))
         rows = [
-            [*map(word, setting.values()), pm(*f), pm(*w)]
-            for setting, f, w in zip(
-                self.settings, zip(*final, strict=True), zip(*whole, strict=True), strict=True
-            )
+            [*map(word, setting.values()), *regret]
+            for setting, *regret in zip(self.settings, final, whole, strict=True)
         ]
         return html_table([*self.names, "final regret", "cumulative"], rows)
 

@@ -21,8 +21,7 @@ from ..core import Action, Environment, Key, Posterior
 from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
-from ..simulation import Event, Progress, simulate
-from ..simulation.engines import Engine
+from ..simulation import Engine, Event, Progress, simulate
 from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
 from .views import View, look, view
 

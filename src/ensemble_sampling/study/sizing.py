@@ -17,11 +17,9 @@ from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Progress, Result, chunk_size, footprint, mean_and_error, memory, simulate
 from ..simulation.checkpoint import as_folder
-from ..simulation.chunks import Task
-from ..simulation.engines import Engine, Local, as_engine
-from ..simulation.programs import check_parts
+from ..simulation.programs import Run, check_parts
 from ..simulation.progress import reported
-from ..simulation.run import run_all
+from ..simulation.run import Engine, Local, Task, as_engine, run_all
 from . import nested
 from .nested import nested_ensemble, nested_problem, padded_members
 
@@ -252,17 +250,7 @@ class Runs:
         if realizations < self.realizations:
             calls = max(1, round(len(sizes) * realizations / chunk))
             realizations = min(self.realizations, max(2, calls * chunk // len(sizes)))
-        run = {
-            "points": [list(point) for point in points],
-            "periods": self.periods,
-            "realizations": realizations,
-            "seed": self.seed,
-            "coupled": False,
-            "expected": False,
-            "measure": None,
-            "keep": True,
-            "last": True,
-        }
+        run = Run(self.periods, realizations, self.seed, keep=True, last=True)
         return Task.of(points, run, chunk, folder)
 
     def evaluate(self, members: int, realizations: int) -> Evaluation:
