@@ -41,7 +41,6 @@ SLOW = (
     "test_contract.py::test_one_decision_at_a_time",
     "ledger/test_crash.py::test_killed_at_random_moments",
     "study/test_diagnostics.py",
-    "experiments/test_drawing.py",
     "simulation/test_engines.py::test_cluster",
     "posteriors/test_ensemble.py::test_members_along_the_last_axis",
     "posteriors/test_estimators.py",

@@ -8,9 +8,11 @@ import time
 
 import pytest
 import toy_panels
+import typer
 from typer.testing import CliRunner
 
 import ensemble_sampling as es
+from ensemble_sampling import cli
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import regret
 
@@ -67,9 +69,23 @@ def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_is_said():
+def test_a_missing_library_is_named_with_its_extra(capsys):
+    with pytest.raises(typer.Exit), cli._errors():
+        raise ModuleNotFoundError(name="psycopg")
+    told = "error: this needs psycopg: pip install 'ensemble-sampling[postgres]'\n"
+    assert capsys.readouterr().err == told
+    for error in (ModuleNotFoundError(name="of_ones_own"), BrokenPipeError()):
+        with pytest.raises(type(error)), cli._errors():
+            raise error
+
+
+def test_the_version_and_the_commands_are_said():
     done = runner.invoke(app, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"ensemble-sampling {es.__version__}\n")
+    done = runner.invoke(app, ["--help"])
+    assert done.exit_code == 0
+    for command in ("reproduce", "run", "report", "inspect", "export", "plan", "serve", "keys"):
+        assert command in done.stdout
 
 
 def test_a_bandit_is_inspected_as_json(tmp_path):
@@ -85,15 +101,8 @@ def test_a_bandit_is_inspected_as_json(tmp_path):
     assert "decisions  2" in runner.invoke(app, ["inspect", str(tmp_path / "b")]).stdout
 
 
-def test_help_names_the_commands():
-    done = runner.invoke(app, ["--help"])
-    assert done.exit_code == 0
-    assert "reproduce" in done.stdout
-    assert "report" in done.stdout
-
-
 MESSAGE = "interrupted; the same command goes on from here"
-LONG = ["--arms", "50", "--periods", "2000", "--tolerance", "0.03"]  # minutes
+LONG = ["--arms", "9", "--periods", "200", "--tolerance", "0.03", "--realizations", "1000000"]
 
 
 def test_ctrl_c_ends_a_plan_with_130_and_keeps_what_is_done(tmp_path):

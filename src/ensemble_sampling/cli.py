@@ -2,66 +2,87 @@
 
 import atexit
 import gc
+import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 # Everything is freed with the process: collecting garbage before that takes half a second.
 atexit.register(gc.freeze)
 
+
+EXTRAS = {
+    "ray": "ray",
+    "psycopg": "postgres",
+    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client", "sklearn"), "serve"),
+}
+"""The extra that brings a library with it."""
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Print a mistake of the user as one sentence, not as a traceback; Ctrl-C ends at once."""
+    on_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, _interrupted) if on_main else None
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        extra = EXTRAS[error.name]
+        _warn(f"error: this needs {error.name}: pip install 'ensemble-sampling[{extra}]'")
+        raise typer.Exit(2) from error
+    except (ValueError, OSError) as error:
+        _warn(f"error: {error}")
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        _interrupted()
+    finally:
+        if on_main:
+            signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
+def _interrupted(*_: Any) -> None:
+    """Leave as a kill would: every file is whole or absent, so that nothing is lost by it.
+
+    An exception cannot be relied on: raised inside one of JAX's callbacks it is swallowed, and
+    where it got out, the interpreter crashed among JAX's objects while it ended.
+    """
+    shown = "\033[?25h\n" if sys.stderr.isatty() else ""  # bars hide the cursor
+    os.write(2, f"{shown}interrupted; the same command goes on from here\n".encode())
+    os._exit(130)
+
+
+def _warn(message: str) -> None:
+    typer.echo(message, err=True)
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        with _errors():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     help="Ensemble sampling: Thompson sampling for any model.",
 )
-
-
-class Scale(StrEnum):
-    laptop = "laptop"
-    paper = "paper"
-
-
-class Own(StrEnum):
-    full = "full"
-    laptop = "laptop"
-
-
-class Where(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-OnEngine = Annotated[
-    Where, typer.Option("--engine", help="This machine, or a Ray cluster (extra 'ray').")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(help="Of the Ray cluster, by default the one on this machine."),
-]
-
-
-def _engine(where: Where, address: str | None) -> Any:
-    from .simulation.cluster import Ray
-    from .simulation.run import Local
-
-    if where is Where.ray:
-        with _extra("ray"):
-            return Ray(address)
-    if address is not None:
-        raise ValueError("--address is of a Ray cluster: add --engine ray")
-    return Local()
-
-
-_SCALES = {Scale.laptop: "laptop", Scale.paper: "full"}
 
 
 def _version(asked: bool) -> None:
@@ -84,8 +105,42 @@ def main(
     """Ensemble sampling: Thompson sampling for any model."""
 
 
-def _warn(message: str) -> None:
-    typer.echo(message, err=True)
+class Scale(StrEnum):
+    laptop = "laptop"
+    paper = "paper"
+
+
+class Own(StrEnum):
+    full = "full"
+    laptop = "laptop"
+
+
+class Where(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
+Count = Annotated[int | None, typer.Option(help="This many realizations instead, for every panel.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
+Force = Annotated[bool, typer.Option("--force", help="Run panels again whose results are there.")]
+OnEngine = Annotated[
+    Where, typer.Option("--engine", help="This machine, or a Ray cluster (extra 'ray').")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of the Ray cluster, by default the one on this machine."),
+]
+
+
+def _engine(where: Where, address: str | None) -> Any:
+    from .simulation.cluster import Ray
+    from .simulation.run import Local
+
+    if where is Where.ray:
+        return Ray(address)
+    if address is not None:
+        raise ValueError("--address is of a Ray cluster: add --engine ray")
+    return Local()
 
 
 @app.command()
@@ -99,14 +154,10 @@ def reproduce(
     scale: Annotated[
         Scale, typer.Option(help="The published number of realizations, or what two cores manage.")
     ] = Scale.laptop,
-    realizations: Annotated[
-        int | None, typer.Option(help="This many realizations instead, for every panel.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    realizations: Count = None,
+    seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Where results and report go.")] = Path("reproduction"),
-    force: Annotated[
-        bool, typer.Option("--force", help="Run panels again whose results are there.")
-    ] = False,
+    force: Force = False,
     report: Annotated[
         bool, typer.Option(help="Draw figures and write the report, or only save the results.")
     ] = True,
@@ -121,12 +172,12 @@ def reproduce(
     from .experiments import runner
     from .experiments.paper import STUDY
 
-    count: Any = _SCALES[scale] if realizations is None else realizations
-    go = runner.run if report else runner.compute
-    with _errors():
-        asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
-        page = go(STUDY, panels or (), count, seed, out, **asked)
-    typer.echo(f"{page or out} after {time.perf_counter() - began:.0f} s")
+    declared = "full" if scale is Scale.paper else "laptop"
+    count = declared if realizations is None else realizations
+    where = _engine(engine, address)
+    asked: Any = {"force": force, "say": _warn, "engine": where, "report": report}
+    made = runner.run(STUDY, panels or (), count, seed, out, **asked)
+    typer.echo(f"{made} after {time.perf_counter() - began:.0f} s")
 
 
 @app.command()
@@ -143,31 +194,28 @@ def run(
     scale: Annotated[
         Own, typer.Option(help="The full number of realizations, or what is for a laptop.")
     ] = Own.full,
-    realizations: Annotated[
-        int | None, typer.Option(help="This many realizations instead, for every panel.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    realizations: Count = None,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Where results and report go, by default FILE-results.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run panels again whose results are there.")
-    ] = False,
+    force: Force = False,
     engine: OnEngine = Where.local,
     address: Address = None,
 ) -> None:
     """Run a study of your own: results, figures and a report with claims."""
     from .experiments import runner
-    from .experiments.study import from_file, named
+    from .experiments.study import from_file
 
     began = time.perf_counter()
     folder = Path(f"{file.stem}-results") if out is None else out
-    count: Any = scale.value if realizations is None else realizations
-    with _errors():
-        study = from_file(file)
-        asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
-        with named(file):
-            page = runner.run(study, panels or (), count, seed, folder, **asked)
+    count = scale.value if realizations is None else realizations
+    study = from_file(file)
+    asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
+    try:
+        page = runner.run(study, panels or (), count, seed, folder, **asked)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
     typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
 
@@ -180,13 +228,11 @@ def report(
     ] = None,
 ) -> None:
     """Rebuild figures and report from saved results, without running anything."""
-    from .experiments import report as reporting
     from .experiments.paper import STUDY
+    from .experiments.report import build
     from .experiments.study import from_file
 
-    with _errors():
-        given = STUDY if study is None else from_file(study)
-        typer.echo(str(reporting.build(given, folder, _warn)))
+    typer.echo(build(STUDY if study is None else from_file(study), folder, _warn))
 
 
 Ledger = Annotated[
@@ -200,15 +246,11 @@ def inspect(
     plot: Annotated[Path | None, typer.Option(help="Draw its history to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
-    """How a bandit is doing, also while it is runner."""
-    import dataclasses
-    import json
-
+    """How a bandit is doing, also while it is running."""
     from .decide import summary
 
-    with _errors():
-        found = summary.inspect(place, plot)
-    typer.echo(json.dumps(dataclasses.asdict(found), indent=1) if as_json else str(found))
+    found = summary.inspect(place, plot)
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else str(found))
 
 
 @app.command()
@@ -216,11 +258,10 @@ def export(
     place: Ledger,
     file: Annotated[Path, typer.Argument(help="A .parquet or .csv file.", metavar="FILE")],
 ) -> None:
-    """Write a bandit's log as a table, also while it is runner."""
+    """Write a bandit's log as a table, also while it is running."""
     from .ledger.export import export
 
-    with _errors():
-        typer.echo(f"{export(place, file)} decisions in {file}")
+    typer.echo(f"{export(place, file)} decisions in {file}")
 
 
 @app.command()
@@ -228,17 +269,13 @@ def backup(
     place: Ledger,
     to: Annotated[Path, typer.Argument(help="A new folder.", metavar="TO")],
 ) -> None:
-    """Copy a bandit's ledger to a new folder, also while it is runner."""
+    """Copy a bandit's ledger to a new folder, also while it is running."""
     from .ledger.ledger import Ledger
     from .ledger.sqlite import as_place
 
-    with _errors():
-        ledger = Ledger(as_place(place), write=False)
-        try:
-            ledger.backup(to)
-            typer.echo(f"{ledger.decisions} decisions in {to}")
-        finally:
-            ledger.close()
+    with closing(Ledger(as_place(place), write=False)) as ledger:
+        ledger.backup(to)
+        typer.echo(f"{ledger.decisions} decisions in {to}")
 
 
 @app.command()
@@ -252,16 +289,15 @@ def evaluate(
     ] = "logged",
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
-    """What other agents would have earned on a bandit's log, also while it is runner."""
+    """What other agents would have earned on a bandit's log, also while it is running."""
     from .evaluation.candidates import compare
     from .simulation.checkpoint import as_folder
 
-    with _errors():
-        if out is not None:
-            as_folder("out", out)
-        found = compare(place, candidates, baseline)
-        if out is not None:
-            found.save(out)
+    if out is not None:
+        as_folder("out", out)
+    found = compare(place, candidates, baseline)
+    if out is not None:
+        found.save(out)
     typer.echo(str(found) if out is None else f"{found}\n{out}/evaluation.png")
 
 
@@ -279,40 +315,36 @@ def plan(
     noise_std: Annotated[float, typer.Option(help="Of the outcomes.")] = 1.0,
     prior_std: Annotated[float, typer.Option(help="Of the arms' means, or of theta.")] = 1.0,
     realizations: Annotated[int, typer.Option(help="More narrow the range.")] = 4000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
+    seed: Seed = 0,
     most: Annotated[int | None, typer.Option(help="The largest ensemble to consider.")] = None,
     out: Annotated[Path, typer.Option(help="Where text, JSON and figure go.")] = Path("plan"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not text.")] = False,
 ) -> None:
     """How many members a problem needs, found by simulating it."""
-    import json
-    import shutil
-
     import ensemble_sampling as es
 
     from .simulation.checkpoint import as_folder
 
-    with _errors():
-        as_folder("out", out)
-        if dim is None:
-            learner = es.IndependentArms(arms, noise_std, prior_std=prior_std)
-            environment = es.GaussianArms(arms, noise_std, prior_std=prior_std)
-        else:
-            learner = es.Linear(dim, noise_std, prior_std=prior_std)
-            environment = es.LinearBandit(dim, arms, noise_std, prior_std=prior_std)
-        unfinished = out / "unfinished"
-        found = es.plan(
-            learner,
-            environment,
-            periods,
-            tolerance=tolerance,
-            realizations=realizations,
-            seed=seed,
-            most=most,
-            checkpoint=unfinished,
-        )
-        found.save(out)
-        shutil.rmtree(unfinished)
+    as_folder("out", out)
+    if dim is None:
+        learner = es.IndependentArms(arms, noise_std, prior_std=prior_std)
+        environment = es.GaussianArms(arms, noise_std, prior_std=prior_std)
+    else:
+        learner = es.Linear(dim, noise_std, prior_std=prior_std)
+        environment = es.LinearBandit(dim, arms, noise_std, prior_std=prior_std)
+    unfinished = out / "unfinished"
+    found = es.plan(
+        learner,
+        environment,
+        periods,
+        tolerance=tolerance,
+        realizations=realizations,
+        seed=seed,
+        most=most,
+        checkpoint=unfinished,
+    )
+    found.save(out)
+    shutil.rmtree(unfinished)
     typer.echo(json.dumps(found.data(), indent=1) if as_json else f"{found}\n{out}/plan.png")
 
 
@@ -338,16 +370,14 @@ def serve(
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
 ) -> None:
     """Serve bandits over HTTP, until it is told to end."""
-    with _errors(), _extra("serve"):
-        from .serve import run
-        from .serve.http.limits import Limits
+    from .serve import run
+    from .serve.http.limits import Limits
 
-        limits = Limits(max_body, max_actions, max_features, max_decisions, rate, open=max_open)
-        file = None if agents is None else str(agents)
-        named = bandit or []
-        options = run.Options(place, host, port, workers, named, file, role, limits, access_log)
-        status = run.serve(options)
-    raise typer.Exit(status)
+    limits = Limits(max_body, max_actions, max_features, max_decisions, rate, open=max_open)
+    file = None if agents is None else str(agents)
+    named = bandit or []
+    options = run.Options(place, host, port, workers, named, file, role, limits, access_log)
+    raise typer.Exit(run.serve(options))
 
 
 keys = typer.Typer(no_args_is_help=True, help="Keys to a service: make, list and revoke them.")
@@ -366,12 +396,11 @@ def create_key(
     expires: Annotated[float | None, typer.Option(help="After so many days.")] = None,
 ) -> None:
     """Make a key; it is printed once and not kept."""
-    with _errors(), _extra("serve"):
-        from .serve.http.keys import Keys
-        from .serve.storage import Storage
+    from .serve.http.keys import Keys
+    from .serve.storage import Storage
 
-        storage = Storage.of(place)
-        secret, key = Keys(storage).create(scope, bandit, note, expires)
+    storage = Storage.of(place)
+    secret, key = Keys(storage).create(scope, bandit, note, expires)
     _warn(f"key {key.id}, shown only now; revoke it with `keys revoke {storage} {key.id}`")
     typer.echo(secret)
 
@@ -379,11 +408,10 @@ def create_key(
 @keys.command("list")
 def list_keys(place: Served) -> None:
     """The keys there are, and were; none of them is shown."""
-    with _errors(), _extra("serve"):
-        from .serve.http.keys import Keys, table
-        from .serve.storage import Storage
+    from .serve.http.keys import Keys, table
+    from .serve.storage import Storage
 
-        typer.echo(table(Keys(Storage.of(place)).all()))
+    typer.echo(table(Keys(Storage.of(place)).all()))
 
 
 @keys.command("revoke")
@@ -391,51 +419,11 @@ def revoke_key(
     place: Served, id: Annotated[str, typer.Argument(help="As `list` shows it.", metavar="ID")]
 ) -> None:
     """Refuse a key from now on, within a second in services that run."""
-    with _errors(), _extra("serve"):
-        from .serve.http.keys import Keys
-        from .serve.storage import Storage
+    from .serve.http.keys import Keys
+    from .serve.storage import Storage
 
-        new = Keys(Storage.of(place)).revoke(id)
+    new = Keys(Storage.of(place)).revoke(id)
     typer.echo(f"key {id} is revoked" if new else f"key {id} was revoked already")
-
-
-@contextmanager
-def _extra(name: str) -> Iterator[None]:
-    """Tell how to install a library that is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"this needs {error.name}: pip install 'ensemble-sampling[{name}]'"
-        ) from error
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Print a mistake of the user as one sentence, not as a traceback; Ctrl-C ends at once."""
-    on_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, _interrupted) if on_main else None
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        _warn(f"error: {error}")
-        raise typer.Exit(2) from error
-    except KeyboardInterrupt:
-        _interrupted()
-    finally:
-        if on_main:
-            signal.signal(signal.SIGINT, before or signal.SIG_DFL)
-
-
-def _interrupted(*_: Any) -> None:
-    """Leave as a kill would: every file is whole or absent, so that nothing is lost by it.
-
-    An exception cannot be relied on: raised inside one of JAX's callbacks it is swallowed, and
-    where it got out, the interpreter crashed among JAX's objects while it ended.
-    """
-    shown = "\033[?25h\n" if sys.stderr.isatty() else ""  # bars hide the cursor
-    os.write(2, f"{shown}interrupted; the same command goes on from here\n".encode())
-    os._exit(130)
 
 
 if __name__ == "__main__":

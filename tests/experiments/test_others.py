@@ -1,10 +1,7 @@
 """The report's section on other posteriors."""
 
-from pathlib import Path
-
 from ensemble_sampling.experiments.paper import others
 
-RESULTS = Path(__file__).parents[2] / "results"
 PLAN = {"periods": 500, "realizations": 1000, "machine": "a GPU"}
 
 
@@ -27,10 +24,3 @@ def test_agents_are_listed_by_their_regret_and_those_not_tested_are_not():
 
 def test_nothing_measured_is_no_section(tmp_path):
     assert others.section(others.load(tmp_path)) == []
-
-
-def test_the_committed_comparison_is_in_the_committed_report():
-    report = (RESULTS / "report.md").read_text(encoding="utf-8")
-    for part in others.section(others.load(RESULTS), RESULTS):
-        assert part in report
-    assert (RESULTS / "benchmarks" / "posteriors.png").exists()

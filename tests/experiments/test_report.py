@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,17 +21,18 @@ from ensemble_sampling.experiments import (
     claims,
     figures,
     page,
+    regret,
     report,
 )
-from ensemble_sampling.experiments import published as beside
 from ensemble_sampling.experiments.claims import Claim, Finding, Interval, Verdict
 from ensemble_sampling.experiments.paper import PANELS, STUDY, figure1, figure2
 from ensemble_sampling.experiments.paper.claims import CLAIMS
 from ensemble_sampling.simulation import numbers, programs
 from ensemble_sampling.simulation.plot import style
-from ensemble_sampling.study import sizing, theory
+from ensemble_sampling.study import theory
 
 REALIZATIONS = 50
+RESULTS = Path(__file__).parents[2] / "results"
 
 # Late regret of every agent, as the paper has it.
 AS_CLAIMED = {
@@ -265,66 +267,66 @@ def test_approaching_from_below_counts_as_approaching():
     assert claims.approach(target, sequence).low > 0
 
 
-def test_panels_of_different_worlds_are_not_compared(claimed):
-    found = {**claimed, "2b": {**claimed["2b"], "seed": 1}}
-    text = markdown(found)
-    assert "not computed: panels 2a, 2b were run with different seeds" in text
-
-
-def test_panels_are_compared_in_the_worlds_they_share(claimed):
-    short = {
-        **claimed["2b"],
-        "series": [
-            {**s, "averages": [row[:20] for row in s["averages"]]} for s in claimed["2b"]["series"]
-        ],
-    }
-    greedy, ensembles = claims.averages(
-        {**claimed, "2b": short}, "late", figure2.GREEDY, figure2.ENSEMBLES
-    )
+def test_panels_are_compared_in_the_worlds_they_share_and_not_in_others(claimed):
+    other = {**claimed, "2b": {**claimed["2b"], "seed": 1}}
+    assert "not computed: panels 2a, 2b were run with different seeds" in markdown(other)
+    cut = [{**s, "averages": [row[:20] for row in s["averages"]]} for s in claimed["2b"]["series"]]
+    short = {**claimed, "2b": {**claimed["2b"], "series": cut}}
+    greedy, ensembles = claims.averages(short, "late", figure2.GREEDY, figure2.ENSEMBLES)
     assert {len(values) for values in (*greedy, *ensembles)} == {20}
 
 
-def test_a_missing_panel_leaves_its_claims_open(claimed):
-    text = markdown({"1a": claimed["1a"]})
-    assert "**holds**" in text
-    assert "not computed: panel 1b has not been run" in text
-    assert "- 2b: not run." in text
-
-
-def test_the_report_says_what_was_reduced_and_what_deviates(claimed):
+def test_the_report_says_what_was_reduced_what_deviates_and_what_is_published(claimed):
     text = markdown(claimed)
+    assert "± is one standard error" in text.split("##")[0]
+    assert "95% confidence bands" in text.split("##")[0]
     assert "- 1b: 50 realizations instead of 10,000." in text
     for deviation in ("withdrew", "divided by the number", "published gradient", "diverge"):
         assert deviation in text
+    assert "| Thompson sampling | 140-175 | 0.368 | " in text
+    assert re.search(r"\| 200 \| 99 \| 99 \| 97 to 101 \|", text)
+    assert "over all realizations: none" in text
+    last = {**claimed["3d"]["series"][-1], "diverged": 1234}
+    found = {**claimed, "3d": {**claimed["3d"], "series": [*claimed["3d"]["series"][:-1], last]}}
+    assert "3d 50 models: 1,234" in markdown(found)
     full = {name: {**d, "realizations": PANELS[name].realizations} for name, d in claimed.items()}
     assert "Nothing: every panel has its full number" in markdown(full)
 
 
-def test_diverged_members_are_counted_in_the_report(claimed):
-    last = {**claimed["3d"]["series"][-1], "diverged": 1234}
-    found = {**claimed, "3d": {**claimed["3d"], "series": [*claimed["3d"]["series"][:-1], last]}}
-    assert "3d 50 models: 1,234" in markdown(found)
-    assert "over all realizations: none" in markdown(claimed)
+def test_the_report_says_what_was_not_run_and_leaves_its_claims_open(claimed):
+    text = markdown({"1a": claimed["1a"]})
+    assert "**holds**" in text
+    assert "not computed: panel 1b has not been run" in text
+    assert "- 2b: not run." in text
+    sharper = {n: {**claimed[n], "realizations": 10_000} for n in claimed if n[0] in "23"}
+    text = markdown(sharper)
+    assert "| 10,000 (10 times the full number) |" in text
+    assert "Thompson sampling" not in text.split("## Settings")[0]
+    assert "The claims about figures that were not run (2) are left out." in text
+    assert "- 1a: not run." in text
+    assert "realizations instead of" not in text
 
 
-def test_published_values_stand_beside_ours(claimed):
-    text = markdown(claimed)
-    assert "| Thompson sampling | 140-175 | 0.368 | " in text
-    assert re.search(r"\| 200 \| 99 \| 99 \| 97 to 101 \|", text)
+@pytest.fixture(scope="module")
+def built(claimed, tmp_path_factory):
+    """A folder with the whole report."""
 
-
-def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeypatch):
     def forbidden(*args, **kwargs):
         raise AssertionError("the report ran something")
 
-    monkeypatch.setattr(programs, "_program", forbidden)
-    monkeypatch.setattr(sizing, "smallest_ensemble", forbidden)
-    save(claimed, tmp_path)
-    assert report.build(STUDY, tmp_path) == tmp_path / "report.html"
-    made = {path.name for path in tmp_path.iterdir()} - {f"{name}.json" for name in PANELS}
+    folder = tmp_path_factory.mktemp("report")
+    save(claimed, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "_program", forbidden)
+        assert report.build(STUDY, folder) == folder / "report.html"
+    return folder
+
+
+def test_the_report_is_built_without_running_anything(built):
+    made = {path.name for path in built.iterdir()} - {f"{name}.json" for name in PANELS}
     pictures = {f"figure{n}.{kind}" for n in (1, 2, 3, 4) for kind in ("png", "svg")}
     assert made == pictures | {"report.md", "report.html"}
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    text = (built / "report.html").read_text(encoding="utf-8")
     sources = re.findall(r'src="([^"]{0,30})', text)
     assert len(sources) == len(PANELS)  # one by one, that a phone can show them below each other
     assert all(source.startswith("data:image/png;base64,") for source in sources)
@@ -332,20 +334,10 @@ def test_the_report_is_built_without_running_anything(claimed, tmp_path, monkeyp
     assert "<link" not in text
     assert "<script" not in text
     for n in (1, 2, 3, 4):
-        ElementTree.parse(tmp_path / f"figure{n}.svg")
+        ElementTree.parse(built / f"figure{n}.svg")
 
 
-def test_the_same_results_give_the_same_files(claimed, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    for folder in ("a", "b"):
-        save({"1a": claimed["1a"]}, tmp_path / folder)
-        report.build(STUDY, tmp_path / folder)
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
-
-
-def test_legends_name_every_series_in_a_style_of_its_own(claimed):
+def test_legends_name_every_series_in_a_style_of_its_own_over_published_ones(claimed):
     for figure in STUDY.figures:
         axes = figures.draw(figure, claimed).axes
         for ax, panel in zip(axes, figure.panels, strict=True):
@@ -355,6 +347,14 @@ def test_legends_name_every_series_in_a_style_of_its_own(claimed):
             assert [line.get_label() for line in lines] == panel.labels
             assert len({str(line.get_marker()) for line in lines}) == len(lines)
             assert len({line.get_color() for line in lines}) == len(lines)
+            grey = [line for line in ax.lines if line.get_color() == regret.GREY["color"]]
+            assert {line.get_zorder() for line in grey} == {1.5}  # below lines, which have 2
+            theirs = [line for line in grey if len(np.asarray(line.get_xdata()))]
+            for line, values in zip(theirs, (panel.published or {}).values(), strict=True):
+                np.testing.assert_allclose(np.asarray(line.get_ydata()), [*values.values()])
+                middles = [(first + last) / 2 for first, last in values]
+                np.testing.assert_allclose(np.asarray(line.get_xdata()), middles)
+    assert len({style(i) for i in range(264)}) == 264  # for any number of curves that is drawn
 
 
 def crowd(claimed, count):
@@ -367,10 +367,6 @@ def crowd(claimed, count):
     return panel, labels, {"1a": {**claimed["1a"], "series": series}}
 
 
-def test_styles_repeat_only_after_264_curves():
-    assert len({style(i) for i in range(264)}) == 264
-
-
 def test_panels_of_regret_in_one_figure_share_a_scale_that_begins_at_zero(claimed):
     (low, high), *others = [ax.get_ylim() for ax in figures.draw(STUDY.figures[2], claimed).axes]
     assert low == 0
@@ -378,13 +374,12 @@ def test_panels_of_regret_in_one_figure_share_a_scale_that_begins_at_zero(claime
     assert others == [(low, high)] * 3
 
 
-@pytest.mark.parametrize("count", [7, 40])
-def test_any_number_of_curves_is_drawn_each_in_a_style_of_its_own(claimed, count):
-    panel, labels, found = crowd(claimed, count)
+def test_any_number_of_curves_is_drawn_each_in_a_style_of_its_own(claimed):
+    panel, labels, found = crowd(claimed, 40)
     (ax,) = figures.draw(Figure(1, "toy", "A toy.", (panel,)), found).axes
-    assert len(ax.lines) == count
+    assert len(ax.lines) == 40
     looks = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}
-    assert len(looks) == count
+    assert len(looks) == 40
     legend = ax.get_legend()
     assert legend is not None
     shown = [text.get_text() for text in legend.get_texts()]
@@ -393,13 +388,10 @@ def test_any_number_of_curves_is_drawn_each_in_a_style_of_its_own(claimed, count
 
 
 @pytest.mark.parametrize(("count", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 2, 2)])
-def test_a_figure_may_have_any_number_of_panels(claimed, tmp_path, count, rows, columns):
-    figure = Figure(9, "toy", "A toy.", STUDY.figures[2].panels[:count])
-    drawn = figures.draw(figure, claimed)
+def test_a_figure_may_have_any_number_of_panels(claimed, count, rows, columns):
+    drawn = figures.draw(Figure(9, "toy", "A toy.", STUDY.figures[2].panels[:count]), claimed)
     assert len(drawn.axes) == count
     assert drawn.get_size_inches().tolist() == [4.5 * columns, 3.5 * rows]
-    figures.save(figure, claimed, tmp_path)
-    ElementTree.parse(tmp_path / "figure9.svg")
 
 
 def test_labels_are_shown_as_they_are_in_markdown_and_html(claimed, tmp_path):
@@ -414,12 +406,6 @@ def test_labels_are_shown_as_they_are_in_markdown_and_html(claimed, tmp_path):
     assert "<b>" not in whole
     assert "<title>A &lt;b&gt;title&lt;/b&gt;</title>" in whole
     assert page.plain("one\ntwo") == "one two"
-
-
-def test_the_report_says_what_plus_minus_means(claimed):
-    text = markdown(claimed)
-    assert "± is one standard error" in text.split("##")[0]
-    assert "95% confidence bands" in text.split("##")[0]
 
 
 def test_losses_are_shown_beside_the_bound_and_marked_as_ours(claimed):
@@ -441,28 +427,21 @@ def test_losses_are_shown_beside_the_bound_and_marked_as_ours(claimed):
     assert f"| 64 | {rows[-1, 1]:.4f} ± {rows[-1, 2]:.4f} |" in text
 
 
-def test_a_damaged_file_is_named_and_left_out(claimed, tmp_path):
-    save(claimed, tmp_path)
-    (tmp_path / "2a.json").write_text("{")
-    told = []
-    found = report.load(STUDY, tmp_path, told.append)
-    assert sorted(found) == sorted({*PANELS} - {"2a"})
-    assert len(told) == 1
-    assert "2a.json is damaged" in told[0]
-    assert [*report.load(STUDY, tmp_path, told.append, ["1b", "1a"])] == ["1b", "1a"]
-    assert len(told) == 1  # others are not even read
-
-
-def test_a_figure_is_drawn_from_its_own_panels(claimed, tmp_path, monkeypatch):
-    save(claimed, tmp_path)
-    monkeypatch.setattr(report, "_draw", lambda figure, found, folder: [*found])
-    for figure in STUDY.figures:
-        assert report.draw(STUDY, tmp_path, figure) == [panel.name for panel in figure.panels]
-
-
-def test_a_folder_without_results_is_refused(tmp_path):
+def test_a_damaged_file_is_named_and_left_out_and_nothing_at_all_is_refused(claimed, tmp_path):
     with pytest.raises(ValueError, match=r"holds no results; expected some of 1a\.json"):
         report.build(STUDY, tmp_path)
+    save({name: claimed[name] for name in ("1b", "2a")}, tmp_path)
+    (tmp_path / "2a.json").write_text("{")
+    told = []
+    assert [*report.load(STUDY, tmp_path, told.append)] == ["1b"]
+    assert len(told) == 1
+    assert "2a.json is damaged" in told[0]
+
+
+def test_the_committed_report_is_that_of_the_committed_results():
+    found = report.load(STUDY, RESULTS)
+    text = report.markdown(STUDY, found, STUDY.more(RESULTS))
+    assert (RESULTS / "report.md").read_text(encoding="utf-8") == text
 
 
 def test_a_verdict_needs_the_whole_interval_on_one_side():
@@ -510,41 +489,22 @@ def test_differences_from_the_published_are_in_errors_of_the_difference(claimed)
 
 def test_differences_in_every_published_window_are_summed_up_in_a_sentence():
     """Two windows of one series: 1 off by 0.5 with errors of 0.1, and not off at all."""
-    data = {
-        "realizations": 100,
-        "series": [{"label": "a", "mean": [1.5, 1.5, 2.0, 2.0], "stderr": [0.1] * 4}],
-    }
     theirs = {"a": {(0, 2): 1.0, (2, 4): 2.0}}
-    known = [{(0, 4): (1.75, 0.2)}]
-    shown, told = beside.tables("p", data, theirs, known, [(0, 4)], realizations=None)
-    assert "| a | 0-4 | 1.500 | 1.750 ± 0.200 | +0.250 | +16.7% | +1.2 |" in shown
+    settings: Any = {"published": theirs, "published_realizations": None, "kept": ()}
+    panel = dataclasses.replace(figure1.REGRET, name="p", periods=4, **settings)
+    off = np.array([-1.0, 0.0, 1.0]) * 0.25 * 3**0.5  # of which the standard error is 0.25
+    series = {"label": "a", "mean": [1.5, 1.5, 2.0, 2.0], "stderr": [0.1] * 4}
+    averages = [(1.75 + off).tolist(), (2.0 + off).tolist()]
+    data = {
+        "realizations": 3,
+        "windows": panel.windows,
+        "series": [{**series, "averages": averages}],
+    }
+    _, shown, told = panel.tables(data)
+    assert "| a | 0-4 | 1.500 | 1.750 ± 0.250 | +0.250 | +16.7% | +1.0 |" in shown
     assert "Of all 2 windows that were published, 1 differ by at most two" in told
     assert "the most is +5.0 (a, periods 0-2)" in told
-    assert beside._pooled(theirs["a"], (0, 3)) is None  # no whole number of windows
-
-
-def test_a_grey_line_of_published_values_lies_under_every_curve(claimed):
-    (ax, _) = figures.draw(STUDY.figures[1], claimed).axes
-    grey = [line for line in ax.lines if line.get_color() == beside.LOOK["color"]]
-    own = [line for line in ax.lines if line.get_label() in figure2.GREEDY.labels]
-    drawn = [line for line in grey if len(line.get_xdata())]  # type: ignore
-    assert len(drawn) == len(own) == 6
-    assert max(line.get_zorder() for line in grey) < min(line.get_zorder() for line in own)
-    published = figure2.GREEDY.published["ε = 0.1"]  # type: ignore
-    np.testing.assert_allclose(np.asarray(drawn[1].get_ydata()), [*published.values()])
-    np.testing.assert_allclose(np.asarray(drawn[1].get_xdata())[:2], [50, 150])
-
-
-def test_ten_times_the_realizations_are_said_and_figures_not_run_have_no_claims(claimed):
-    found = {
-        n: {**claimed[n], "realizations": 10_000} for n in ("2a", "2b", "3a", "3b", "3c", "3d")
-    }
-    text = markdown(found)
-    assert "| 10,000 (10 times the full number) |" in text
-    assert "Thompson sampling" not in text.split("## Settings")[0]
-    assert "The claims about figures that were not run (2) are left out." in text
-    assert "- 1a: not run." in text
-    assert "realizations instead of" not in text
+    assert len(shown.splitlines()) == 3  # the last period alone is no whole number of windows
 
 
 def own(claims=(), label="greedy"):
@@ -590,6 +550,9 @@ def test_nothing_of_the_users_becomes_markup_in_the_page(tmp_path):
     assert "<img src=x" not in text
     assert "&lt;b&gt;bold&lt;/b&gt;" in text
     assert "<title>Mine &amp; &lt;b&gt;yours&lt;/b&gt;</title>" in text
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    report.build(study, tmp_path)  # the same results give the same files
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_verdicts_are_cards_on_a_phone_and_other_tables_scroll_by_themselves(claimed, tmp_path):
@@ -611,17 +574,15 @@ QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone_verdicts_are_seen_without_scrolling_sideways(claimed, tmp_path, scheme):
+def test_on_a_phone_verdicts_are_seen_without_scrolling_sideways(built, scheme):
     from playwright.sync_api import sync_playwright
 
-    save(claimed, tmp_path)
-    built = report.build(STUDY, tmp_path)
     places = "(all) => all.map((one) => one.getBoundingClientRect().toJSON())"
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
         shown: Any = {"viewport": {"width": 375, "height": 800}, "color_scheme": scheme}
         tab = browser.new_page(**shown)
-        tab.goto(built.as_uri())
+        tab.goto((built / "report.html").as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") == 375
         verdicts = tab.eval_on_selector_all("table.cards td:last-child strong", places)
         assert len(verdicts) == len(CLAIMS)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling import code, files
 from ensemble_sampling.cli import app
-from ensemble_sampling.experiments import regret, study
+from ensemble_sampling.experiments import Experiment, Figure, Study, regret
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-study.md"
 runner = CliRunner()
@@ -167,35 +167,23 @@ def test_a_neighbouring_file_can_be_imported_and_a_file_may_be_loaded_again():
 
 
 def test_a_study_is_checked_when_it_is_made():
-    panel = es.experiments.Experiment("a", es.GaussianArms(2), [es.Uniform()], 10, 20)
-    assert (panel.title, panel.laptop, panel.late) == ("a", 20, (9, 10))
-    study = es.experiments.Study(
-        "Two", [panel, es.experiments.Figure(7, "b", "", (_called(panel, "b"),))]
-    )
+    def panel(name, agents):
+        return Experiment(name, es.GaussianArms(2), agents, 10, 20)
+
+    a, b = (panel(name, [es.Uniform()]) for name in "ab")
+    assert (a.title, a.laptop, a.late) == ("a", 20, (9, 10))
+    study = Study("Two", [a, Figure(7, "b", "", (b,))])
     assert [figure.number for figure in study.figures] == [1, 7]
     assert [*study.panels] == ["a", "b"]
     with pytest.raises(ValueError, match="two figures of a study are called 1"):
-        es.experiments.Study(
-            "Two", [panel, es.experiments.Figure(1, "b", "", (_called(panel, "b"),))]
-        )
+        Study("Two", [a, Figure(1, "b", "", (b,))])
     with pytest.raises(ValueError, match="cannot be called '1', which means others"):
-        es.experiments.Study("One", [_called(panel, "1")])
+        Study("One", [panel("1", a.agents)])
     with pytest.raises(TypeError, match=r"claims must be of es.experiments.Claim, got 3"):
-        es.experiments.Study("One", [panel], [3])  # type: ignore
+        Study("One", [a], [3])  # type: ignore
     with pytest.raises(TypeError, match=r"'a' needs a list of agents, got \(\)"):
-        es.experiments.Experiment("a", es.GaussianArms(2), (), 10, 20)
+        panel("a", ())
     with pytest.raises(TypeError, match=r"study must be an es.experiments.Study, got"):
-        es.experiments.run(panel)  # type: ignore
+        es.experiments.run(a)  # type: ignore
     with pytest.raises(ValueError, match="figure 1 has no panels"):
-        es.experiments.Figure(1, "", "", ())
-
-
-def _called(panel, name):
-    return es.experiments.Experiment(
-        name, panel.environment, panel.agents, panel.periods, panel.realizations
-    )
-
-
-def test_a_study_is_read_from_a_file():
-    Path("small.py").write_text(SMALL)
-    assert study.from_file("small.py").title == "Small"
+        Figure(1, "", "", ())

@@ -22,13 +22,12 @@ from ensemble_sampling import diagnostics, theory
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import report
 from ensemble_sampling.experiments.paper import STUDY
-from ensemble_sampling.experiments.runner import compute
 from ensemble_sampling.experiments.runner import select as select_of
 from ensemble_sampling.simulation import programs
-from ensemble_sampling.study.sizing import smallest_ensemble
+from ensemble_sampling.study.sizing import Runs, smallest_ensemble
 
 NAN = float("nan")
-reproduce, select = partial(compute, STUDY), partial(select_of, STUDY)
+reproduce, select = partial(es.experiments.run, STUDY), partial(select_of, STUDY)
 ARMS, WORLD = es.IndependentArms(4), es.GaussianArms(4)
 AGENT = es.EnsembleSampling(ARMS, 3)
 NETWORK = es.Network(es.networks.GaussianMLP(4, (3,)), 4, 10)
@@ -41,8 +40,9 @@ def run(agent=AGENT, world=WORLD, periods=5, realizations=2, **options):
 
 
 def size(learner=ARMS, world=WORLD, periods=10, **options):
-    options = {"tolerance": 0.1, "realizations": 10, **options}
-    return lambda: smallest_ensemble(learner, world, periods, **options)
+    tolerance = options.pop("tolerance", 0.1)
+    options = {"realizations": 10, "seed": 0, **options}
+    return lambda: smallest_ensemble(Runs(learner, world, periods, **options), tolerance)
 
 
 def plan(learner=ARMS, world=WORLD, periods=10, **options):

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import ensemble_sampling as es
 from ensemble_sampling.cli import app
 from ensemble_sampling.experiments import Paths, Study
-from ensemble_sampling.experiments.runner import compute
 from ensemble_sampling.simulation import cluster
 from ensemble_sampling.simulation.programs import Run
 from ensemble_sampling.simulation.run import Work
@@ -81,7 +80,9 @@ def test_every_kind_of_panel_runs_where_it_is_told_to(tmp_path):
     study = Study("All kinds", [*toy_panels.FIGURE.panels, path])
     for panel in ("1a", "1b", "4a"):
         with pytest.raises(Asked):
-            compute(study, [panel], 8, out=tmp_path, say=lambda _: None, engine=Refusing())
+            es.experiments.run(
+                study, [panel], 8, out=tmp_path, say=lambda _: None, engine=Refusing()
+            )
 
 
 def test_what_is_no_engine_is_refused():

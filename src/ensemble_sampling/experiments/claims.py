@@ -53,8 +53,9 @@ class Claim:
     """A sentence, and the quantity that decides it: above (or below) `threshold`.
 
     measured: in words, what `quantity` estimates
-    quantity: from the results (panel name -> what its file says) to an `Interval`, or to a
-        `Finding` where it takes more than a threshold; it raises `Unavailable` where it cannot say
+    quantity: a function of the results (panel name -> content of its file) that gives an
+        `Interval`, or a `Finding` where it takes more than a threshold to decide, or raises
+        `Unavailable`
     figure: the number of the figure it is about
     """
 

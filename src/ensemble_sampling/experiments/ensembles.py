@@ -11,11 +11,11 @@ from ..config import describe
 from ..core import ConjugateLearner, Environment
 from ..posteriors.ensemble import Ensemble
 from ..simulation import Progress, numbers
+from ..simulation.plot import CONFIDENT, style
 from ..simulation.plot import plain as as_shown
-from ..simulation.plot import style
 from ..study.diagnostics import trajectory
 from ..study.nested import padded_arms
-from ..study.sizing import CONFIDENT, EXPLORE, smallest_ensemble
+from ..study.sizing import EXPLORE, Runs, smallest_ensemble
 from .page import plain, table, with_error
 from .panels import Data, Job, Where
 
@@ -51,32 +51,24 @@ class Sizes:
         }
 
     def jobs(self, realizations: int, seed: int) -> list[Job]:
-        def job(arms: int) -> Job:
-            return Job(
-                self.name,
+        return [
+            Job(
                 f"{arms} arms",
                 {"arms": arms},
                 ("sizes", self.name, padded_arms(arms)),
                 self.effort * realizations * arms / sum(self.arms),
                 partial(self._run, arms, realizations, seed),
             )
-
-        return [job(arms) for arms in self.arms]
+            for arms in self.arms
+        ]
 
     def _run(
         self, arms: int, realizations: int, seed: int, **where: Unpack[Where]
     ) -> dict[str, Any]:
         expected = 4 * realizations + 8 * min(EXPLORE, realizations)
         where["progress"] = _in_all(where["progress"], expected)
-        found = smallest_ensemble(
-            self.learner(arms),
-            self.environment(arms),
-            self.periods,
-            tolerance=self.tolerance,
-            realizations=realizations,
-            seed=seed,
-            **where,
-        )
+        problem = self.learner(arms), self.environment(arms), self.periods
+        found = smallest_ensemble(Runs(*problem, realizations, seed, **where), self.tolerance)
         names = ("members", "low", "high", "thompson", "thompson_stderr", "threshold")
         return {
             **{name: getattr(found, name) for name in names},
@@ -143,17 +135,16 @@ class Paths:
         return {"environment": describe(self.environment), "learner": describe(self.learner)}
 
     def jobs(self, realizations: int, seed: int) -> list[Job]:
-        def job(members: int) -> Job:
-            return Job(
-                self.name,
+        return [
+            Job(
                 f"{members} models",
                 {"members": members},
                 ("paths", self.name, members),
                 self.effort * realizations / len(self.members),
                 partial(self._run, members, realizations, seed),
             )
-
-        return [job(members) for members in self.members]
+            for members in self.members
+        ]
 
     def _run(
         self, members: int, realizations: int, seed: int, **where: Unpack[Where]

@@ -17,6 +17,19 @@ from .panels import Figure, Results
 WIDTH, HEIGHT, DPI = 4.5, 3.5, 160
 
 
+def save(figure: Figure, results: Results, folder: Path) -> list[tuple[str, bytes]]:
+    """Write `figure<n>.png` and `.svg`, the same bytes for the same results; -> the title and the
+    PNG of each panel by itself, on the scale it shares with the others."""
+    with mpl.rc_context(FONT):
+        canvas = draw(figure, results)
+        canvas.savefig(folder / f"figure{figure.number}.png", dpi=DPI)
+        canvas.savefig(folder / f"figure{figure.number}.svg", metadata={"Date": None})
+        size = (WIDTH, HEIGHT)
+        canvases = [Canvas(figsize=size, layout="constrained") for _ in figure.panels]
+        _fill([canvas.subplots() for canvas in canvases], figure, results)
+        return [(_title(figure, i), _png(canvas)) for i, canvas in enumerate(canvases)]
+
+
 def draw(figure: Figure, results: Results) -> Canvas:
     """The figure's panels, two in a row; one without results stays empty."""
     columns = min(2, len(figure.panels))
@@ -30,24 +43,22 @@ def draw(figure: Figure, results: Results) -> Canvas:
     return canvas
 
 
-def apart(figure: Figure, results: Results) -> list[bytes]:
-    """Each panel as a PNG of its own, on the scale it shares with the others."""
-    with mpl.rc_context(FONT):
-        size = (WIDTH, HEIGHT)
-        canvases = [Canvas(figsize=size, layout="constrained") for _ in figure.panels]
-        _fill([canvas.subplots() for canvas in canvases], figure, results)
-        return [_png(canvas) for canvas in canvases]
-
-
 def _png(canvas: Canvas) -> bytes:
     canvas.savefig(held := BytesIO(), dpi=DPI, format="png")
     return held.getvalue()
 
 
+def _title(figure: Figure, i: int) -> str:
+    """A panel's title, with its letter where there are others."""
+    title = figure.panels[i].title
+    return title if len(figure.panels) == 1 else f"({ascii_lowercase[i % 26]}) {title}"
+
+
 def _fill(axes: Sequence[Axes], figure: Figure, results: Results) -> None:
+    """Draw every panel; those to be compared have one scale, cut where curves begin."""
     alike: dict[str, list[Axes]] = defaultdict(list)
     for i, (ax, panel) in enumerate(zip(axes, figure.panels, strict=True)):
-        ax.set_title(shown(titled(figure, i)), loc="left")
+        ax.set_title(shown(_title(figure, i)), loc="left")
         if panel.name not in results:
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color="0.5")
             ax.set(xticks=[], yticks=[])
@@ -56,25 +67,6 @@ def _fill(axes: Sequence[Axes], figure: Figure, results: Results) -> None:
         if panel.scale is not None:
             alike[panel.scale].append(ax)
     for group in alike.values():
-        _same_scale(group)
-
-
-def titled(figure: Figure, i: int) -> str:
-    """A panel's title, with its letter where there are others."""
-    title = figure.panels[i].title
-    return title if len(figure.panels) == 1 else f"({ascii_lowercase[i % 26]}) {title}"
-
-
-def _same_scale(axes: Sequence[Axes]) -> None:
-    """Panels of one figure are there to be compared: one scale, cut where curves begin."""
-    top = max(ax.get_ylim()[1] for ax in axes)
-    for ax in axes:
-        ax.set_ylim(0, top)
-
-
-def save(figure: Figure, results: Results, folder: Path) -> None:
-    """`figure<n>.png` and `.svg`, the same bytes for the same results."""
-    canvas = draw(figure, results)
-    with mpl.rc_context(FONT):
-        canvas.savefig(folder / f"figure{figure.number}.png", dpi=DPI)
-        canvas.savefig(folder / f"figure{figure.number}.svg", metadata={"Date": None})
+        top = max(ax.get_ylim()[1] for ax in group)
+        for ax in group:
+            ax.set_ylim(0, top)

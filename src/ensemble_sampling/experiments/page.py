@@ -62,7 +62,7 @@ def with_error(mean: float, error: float, digits: int = 3) -> str:
 
 
 def html(text: str, folder: Path, panels: Mapping[str, Sequence[tuple[str, bytes]]] = {}) -> str:
-    """The page. A picture that `panels` has in parts (what it shows, PNG) is shown in parts."""
+    """The page. `panels` has the parts of some pictures, which it shows instead: title and PNG."""
     from markdown_it import MarkdownIt
 
     body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))

@@ -1,6 +1,6 @@
 """What a figure is made of, and what a kind of panel has to say: how it is run, drawn, tabulated.
 
-The kinds are in `regret` and `ensembles`; `run`, `figures` and `report` know none of them.
+The kinds are in `regret` and `ensembles`; `runner`, `figures` and `report` know none of them.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -36,13 +36,12 @@ class Where(TypedDict):
 class Job:
     """One curve or one point of a panel: the piece of work that is saved by itself.
 
-    `item` is what the entry in the results says about itself, to which `run(**where)` adds the
-    numbers. Jobs with the same `programs` share compilations. `effort` is a guess of the seconds it
-    takes, which only the order and the time left are made from. `check` fails, with a word on why,
-    where the parts do not fit.
+    item: what the entry in the results says about itself, to which `run(**where)` adds the numbers
+    programs: jobs with the same share compilations
+    effort: a guess of the seconds it takes, for the order of jobs and the time left
+    check: raises, with a word on why, where the parts do not fit
     """
 
-    panel: str
     label: str
     item: dict[str, Any]
     programs: Hashable

@@ -1,9 +1,10 @@
-"""Panels of regret: a curve per period for each agent, or losses against the number of members."""
+"""Panels of regret: a curve for each agent beside published ones, or losses against members."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import jax
@@ -13,16 +14,21 @@ from .. import checks
 from ..config import describe, labels
 from ..core import Agent, Environment, some_key
 from ..simulation import mean_and_error, numbers, simulate
-from ..simulation.plot import draw_curve, style
+from ..simulation.plot import CONFIDENT, draw_curve, style
 from ..simulation.programs import check_parts
 from ..simulation.results import averages, last_tenth
-from ..study.sizing import CONFIDENT
-from . import published as beside
 from .page import plain, table, with_error
 from .panels import Data, Job, Where, Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+Published = Mapping[str, Mapping[Window, float]]
+"""Label -> window of periods -> the regret that somebody else found there."""
+
+GREY: Any = {"color": "0.5", "lw": 0.8, "mfc": "none", "mec": "0.5", "mew": 0.9, "zorder": 1.5}
+"""How published values look, under our own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Experiment:
     title: str = ""
     laptop: int = 0
     effort: float = 0.01
-    published: beside.Published | None = None
+    published: Published | None = None
     published_realizations: int | None = None
     kept: tuple[Window, ...] = ()
 
@@ -98,20 +104,17 @@ class Experiment:
 
     def jobs(self, realizations: int, seed: int) -> list[Job]:
         sizes = [_state_size(agent) for agent in self.agents]
-        effort = self.effort * realizations / sum(sizes)
-
-        def job(agent: Agent, label: str, size: int) -> Job:
-            return Job(
-                self.name,
+        return [
+            Job(
                 label,
                 {"label": label, "agent": describe(agent)},
                 (jax.tree.structure((agent, self.environment)), self.periods, realizations),
-                effort * size,
+                self.effort * realizations * size / sum(sizes),
                 partial(self._run, agent, realizations, seed),
                 partial(check_parts, agent, self.environment),
             )
-
-        return list(map(job, self.agents, self.labels, sizes))
+            for agent, label, size in zip(self.agents, self.labels, sizes, strict=True)
+        ]
 
     def _run(
         self, agent: Agent, realizations: int, seed: int, **where: Unpack[Where]
@@ -138,9 +141,10 @@ class Experiment:
         for i, series in enumerate(data["series"]):
             label, of = series["label"], len(data["series"])
             draw_curve(ax, label, series["mean"], series["stderr"], i, of)
-            beside.draw(ax, (self.published or {}).get(label, {}), style(i).mark)
+            if theirs := (self.published or {}).get(label):
+                _draw_published(ax, theirs, style(i).mark)
         if self.published:
-            beside.legend(ax)
+            ax.plot([], [], marker="o", ms=5.5, ls="-", label="published", **GREY)
         ax.set(xlabel="period", ylabel="regret per period", xlim=(0, data["periods"]))
         ax.legend(frameon=False, ncols=2 if len(data["series"]) > 4 else 1)
 
@@ -152,21 +156,83 @@ class Experiment:
         ]
         first, last = self.late
         head = (f"{self.name}: regret per period", f"periods {first}-{last}", "all periods")
-        return [table(head, rows), *self._beside(data)]
+        beside = self._beside_published(data) if self.published else []
+        return [table(head, rows), *beside]
 
-    def _beside(self, data: Data) -> list[str]:
-        """Published values and ours, where there are any."""
-        if not self.published:
-            return []
-        windows = self.kept or (self.late, self.whole)
-        exact = {window: self.averages(data, window) for window in (*windows, self.whole)}
-        known = [
-            {window: mean_and_error(values[i]) for window, values in exact.items()}
-            for i in range(len(data["series"]))
-        ]
-        return beside.tables(
-            self.name, data, self.published, known, windows, self.published_realizations
-        )
+    def _beside_published(self, data: Data) -> list[str]:
+        """Ours minus theirs in the windows that are shown, and a word on all windows they give.
+
+        Their values have errors as well: as large as ours would be with as many realizations.
+        """
+        published, theirs_are = self.published or {}, self.published_realizations
+        widened = (1 + data["realizations"] / theirs_are) ** 0.5 if theirs_are else 1.0
+        rows, everywhere = [], []
+        for i, series in enumerate(data["series"]):
+            label, theirs = plain(series["label"]), published.get(series["label"], {})
+            for window in self.kept or (self.late, self.whole):
+                if (value := _pooled(theirs, window)) is not None:
+                    mean, error = self._average(data, i, window)
+                    off = mean - value
+                    rows.append(
+                        [
+                            label,
+                            f"{window[0]}-{window[1]}",
+                            f"{value:.3f}",
+                            with_error(mean, error),
+                            f"{off:+.3f}",
+                            f"{100 * off / value:+.1f}%" if value else "",
+                            f"{off / error / widened:+.1f}" if error else "",
+                        ]
+                    )
+            for window, value in theirs.items():
+                mean, error = self._average(data, i, window)
+                if error:
+                    where = f"{label}, periods {window[0]}-{window[1]}"
+                    everywhere.append(((mean - value) / error / widened, where))
+        heads = ("periods", "published", "measured", "difference", "in %", "in errors")
+        shown = [table((f"{self.name} beside the published", *heads), rows)] if rows else []
+        return [*shown, *_summary(everywhere, theirs_are)]
+
+    def _average(self, data: Data, i: int, window: Window) -> tuple[float, float]:
+        """Our mean in a window, and its standard error."""
+        if window in self.windows:
+            return mean_and_error(self.averages(data, window)[i])
+        # The average of standard errors is at least the standard error of the average.
+        mean, error = (data["series"][i][part][slice(*window)] for part in ("mean", "stderr"))
+        return float(np.mean(mean)), float(np.mean(error))
+
+
+def _draw_published(ax: "Axes", theirs: Mapping[Window, float], mark: str) -> None:
+    """A thin grey line through their values, each in the middle of its window."""
+    windows = sorted(theirs)
+    joined = all(a[1] == b[0] for a, b in pairwise(windows))
+    middles = [(first + last) / 2 for first, last in windows]
+    values = [theirs[window] for window in windows]
+    line = "-" if joined and len(windows) > 1 else ""
+    ax.plot(middles, values, marker=mark, ms=5.5, ls=line, **GREY)
+
+
+def _pooled(theirs: Mapping[Window, float], window: Window) -> float | None:
+    """Their average over a window that theirs cover exactly."""
+    parts = [w for w in theirs if window[0] <= w[0] and w[1] <= window[1]]
+    if not parts or sum(b - a for a, b in parts) != window[1] - window[0]:
+        return None
+    return float(np.average([theirs[w] for w in parts], weights=[b - a for a, b in parts]))
+
+
+def _summary(found: Sequence[tuple[float, str]], realizations: int | None) -> list[str]:
+    """How many of (difference in standard errors, where that is) are small, and the largest."""
+    if not found:
+        return []
+    within = sum(abs(off) <= 2 for off, _ in found)
+    most, where = max(found, key=lambda one: abs(one[0]))
+    whose = "of ours"
+    if realizations is not None:
+        whose = f"of the difference, published values taken for {realizations:,} realizations"
+    return [
+        f"Errors are standard errors {whose}. Of all {len(found)} windows that were published, "
+        f"{within} differ by at most two; the most is {most:+.1f} ({where})."
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Results -> figures and a report. It reads what was saved and never runs anything."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,15 +25,11 @@ VERDICTS = (
 
 
 def load(
-    study: Study,
-    folder: str | os.PathLike[str],
-    say: Callable[[str], None] = print,
-    names: Iterable[str] | None = None,
+    study: Study, folder: str | os.PathLike[str], say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Panel name -> results, of every panel (or of `names`) that is there and whole; damage is told
-    by name."""
+    """Results by name of the panel, where their file is there and whole; `say` hears of damage."""
     found = {}
-    for name in study.panels if names is None else names:
+    for name in study.panels:
         path = Path(folder) / f"{name}.json"
         if not path.exists():
             continue
@@ -48,6 +44,13 @@ Pictures = list[tuple[str, bytes]]
 """The title and the PNG of each panel of a figure."""
 
 
+def draw_figure(figure: Figure, found: Results, folder: Path) -> Pictures:
+    """Write `figure<n>.png` and `.svg`; -> its panels, each by itself."""
+    from . import figures  # Matplotlib is slow to import
+
+    return figures.save(figure, found, folder)
+
+
 def build(
     study: Study,
     folder: str | os.PathLike[str],
@@ -56,36 +59,21 @@ def build(
 ) -> Path:
     """Draw the figures and write `report.md` and `report.html` into a folder with results.
 
-    drawn: what `draw` gave for figures whose panels were all there, by number
+    drawn: what `draw_figure` gave for figures that need not be drawn again, by number
     """
     folder = Path(folder)
     found = load(study, folder, say)
     if not found:
         names = ", ".join(f"{name}.json" for name in study.panels)
         raise ValueError(f"{folder} holds no results; expected some of {names}")
-    parts = {
-        f"figure{figure.number}.png": drawn.get(figure.number) or _draw(figure, found, folder)
+    pictures = {
+        f"figure{figure.number}.png": drawn.get(figure.number) or draw_figure(figure, found, folder)
         for figure in _present(study, found)
     }
     text = markdown(study, found, study.more(folder))
     (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "report.html").write_text(html(text, folder, parts), encoding="utf-8")
+    (folder / "report.html").write_text(html(text, folder, pictures), encoding="utf-8")
     return folder / "report.html"
-
-
-def draw(study: Study, folder: str | os.PathLike[str], figure: Figure) -> Pictures:
-    """One figure, from what there is so far."""
-    found = load(study, folder, lambda message: None, [panel.name for panel in figure.panels])
-    return _draw(figure, found, Path(folder))
-
-
-def _draw(figure: Figure, found: Results, folder: Path) -> Pictures:
-    """Its files, and its panels each by itself."""
-    from . import figures  # Matplotlib is slow to import
-
-    figures.save(figure, found, folder)
-    titles = [figures.titled(figure, i) for i in range(len(figure.panels))]
-    return list(zip(titles, figures.apart(figure, found), strict=True))
 
 
 def _present(study: Study, found: Results) -> list[Figure]:
@@ -98,7 +86,7 @@ def markdown(study: Study, found: Results, more: Sequence[str] = ()) -> str:
     present = _present(study, found)
     sections = [
         f"# {plain(study.title)}",
-        *([study.about.strip()] if study.about.strip() else []),
+        study.about.strip(),
         CURVES,
         *_claims(study, found, present),
         *(part for figure in present for part in _figure(figure, found)),
@@ -107,10 +95,10 @@ def markdown(study: Study, found: Results, more: Sequence[str] = ()) -> str:
         *_settings(study, found),
         "## What was reduced",
         _reduced(study, found),
-        *([study.notes.strip()] if study.notes.strip() else []),
-        *_diverged(study, found),
+        study.notes.strip(),
+        _diverged(study, found),
     ]
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _claims(study: Study, found: Results, present: Sequence[Figure]) -> list[str]:
@@ -130,39 +118,37 @@ def _claim(claim: Claim, found: Results) -> list[str]:
     start = [figure, plain(claim.statement), plain(claim.measured)]
     try:
         verdict, text = claim.check(found)
-    except Unavailable as reason:
-        return [*start, "", f"not computed: {plain(str(reason))}"]
     except Exception as error:
         # A mistake in one claim does not take away the report of a long run.
-        return [*start, "", f"not computed: {plain(f'{type(error).__name__}: {error}')}"]
+        kind = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
+        return [*start, "", f"not computed: {plain(f'{kind}{error}')}"]
     return [*start, plain(text), f"**{plain(verdict)}**"]
 
 
 def _figure(figure: Figure, found: Results) -> list[str]:
     remark = f" ({figure.remark})" if figure.remark else ""
-    parts = [
+    run = [panel for panel in figure.panels if panel.name in found]
+    return [
         f"## Figure {figure.number}{remark}",
         f"![Figure {figure.number}](figure{figure.number}.png)",
-        *([figure.caption] if figure.caption else []),
+        figure.caption,
+        *(text for panel in run for text in panel.tables(found[panel.name])),
     ]
-    for panel in figure.panels:
-        if panel.name in found:
-            parts += panel.tables(found[panel.name])
-    return parts
 
 
 def _settings(study: Study, found: Results) -> list[str]:
     subjects = {panel.name: figure.subject for figure in study.figures for panel in figure.panels}
     rows = []
     for name, data in found.items():
-        panel = study.panels[name]
-        titles = dict.fromkeys((subjects[name], panel.title))
+        panel, realizations = study.panels[name], data["realizations"]
+        times = realizations / panel.realizations
+        more = f" ({times:.3g} times the full number)" if times > 1 else ""
         rows.append(
             [
                 plain(name),
-                plain(": ".join(titles)),
+                plain(": ".join(dict.fromkeys((subjects[name], panel.title)))),
                 f"{data['periods']:,}",
-                f"{data['realizations']:,}{_times(data['realizations'], panel.realizations)}",
+                f"{realizations:,}{more}",
                 str(data["seed"]),
                 plain(str(data["device"])),
                 f"{data['seconds']:.0f}",
@@ -177,10 +163,6 @@ def _settings(study: Study, found: Results) -> list[str]:
     return [table(head, rows), f"{note} Versions: {'; '.join(sorted(used))}."]
 
 
-def _times(have: int, declared: int) -> str:
-    return f" ({have / declared:.3g} times the full number)" if have > declared else ""
-
-
 def _reduced(study: Study, found: Results) -> str:
     lines = [
         f"- {plain(name)}: {data['realizations']:,} realizations instead of {panel.realizations:,}."
@@ -191,12 +173,11 @@ def _reduced(study: Study, found: Results) -> str:
     return "\n".join(lines) or "Nothing: every panel has its full number of realizations."
 
 
-def _diverged(study: Study, found: Results) -> list[str]:
+def _diverged(study: Study, found: Results) -> str:
     counts = [
         f"{plain(name)} {plain(entry['label'])}: {entry['diverged']:,}"
         for name, data in found.items()
         for entry in data[study.panels[name].entries]
         if entry.get("diverged")
     ]
-    told = f"Members put back to their start, over all realizations: {', '.join(counts) or 'none'}."
-    return [told]
+    return f"Members put back to their start, over all realizations: {', '.join(counts) or 'none'}."

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,29 +26,26 @@ from ..simulation.checkpoint import as_folder
 from ..simulation.programs import tracing
 from ..simulation.progress import bars
 from ..simulation.run import Engine, as_engine, completed
-from . import report
 from .panels import Figure, Job, Panel
+from .report import Pictures, build, draw_figure, load
 from .study import Study
 
 Say = Callable[[str], None]
 
-PATIENCE = 60
-"""Seconds after which a figure is drawn for each of its panels, and not only with the last."""
-
 
 def select(study: Study, names: Sequence[str] = ()) -> list[Panel]:
     """Panels by name, by figure number, or all of them; the cheapest first."""
-    chosen: set[str] = set()
-    panels = study.panels
-    by_figure = {str(f.number): [p.name for p in f.panels] for f in study.figures}
     if isinstance(names, str):
         raise TypeError(f"names must be a list of panels or figures, got {names!r}")
+    meant = {name: [name] for name in study.panels}
+    meant |= {str(f.number): [panel.name for panel in f.panels] for f in study.figures}
+    meant |= {"all": [*study.panels]}
+    chosen: set[str] = set()
     for name in names or ["all"]:
-        if name not in {*panels, *by_figure, "all"}:
-            accepted = ", ".join([*panels, *by_figure, "all"])
-            raise ValueError(f"there is no panel {name!r}; accepted are {accepted}")
-        chosen.update(panels if name == "all" else by_figure.get(name, [name]))
-    wanted = [panel for name, panel in panels.items() if name in chosen]
+        if name not in meant:
+            raise ValueError(f"there is no panel {name!r}; accepted are {', '.join(meant)}")
+        chosen.update(meant[name])
+    wanted = [panel for name, panel in study.panels.items() if name in chosen]
     return sorted(wanted, key=lambda panel: panel.effort * panel.laptop)
 
 
@@ -62,118 +60,67 @@ def run(
     progress: bool | None = None,
     say: Say = print,
     engine: Engine | None = None,
+    report: bool = True,
 ) -> Path:
-    """Run a study's panels as `compute` does, draw its figures and write its report; -> the page.
+    """Run a study's panels, the cheap ones first, and save each as `out/<panel>.json`; then draw
+    its figures and write its report, whose path is returned.
 
     Interrupted, the same call goes on where it stopped; what is there is not run again.
 
+    names: panels ("1a"), figures ("1") or "all"
+    realizations: for every panel, or "full" or "laptop" for what each declares
+    force: run panels again whose results are there, from the beginning
+    progress: bars on the terminal, by default where there is one
+    say: called with a line on what will be run, on each panel that is done, on damaged files
     engine: where simulations run, as for `simulate`
+    report: False saves the results alone, and returns the folder
     """
     if not isinstance(study, Study):
         raise TypeError(f"study must be an es.experiments.Study, got {study!r}")
+    seed = checks.size("seed", seed, least=0, below=2**32)
+    force, report = checks.flag("force", force), checks.flag("report", report)
+    engine, folder = as_engine(engine), as_folder("out", out)
+    asked = [
+        _PanelRun(panel, _count(panel, realizations), seed, folder, say)
+        for panel in select(study, names)
+    ]
+    todo = [panel_run for panel_run in asked if force or not panel_run.complete()]
+    say(_intent(todo, len(asked), folder))
+    for panel_run in todo:
+        panel_run.check()
+    for panel_run in todo:
+        panel_run.begin(afresh=force)
+    if not report:
+        _run_jobs(todo, progress, say, engine)
+        return folder
+    drawn: dict[int, Future[Pictures]] = {}
+    with ThreadPoolExecutor(1) as drawing:  # beside what still runs
 
-    began, chosen, folder = time.monotonic(), select(study, names), as_folder("out", out)
-    whole: dict[int, Future[report.Pictures]] = {}
-    asked: Any = {"force": force, "progress": progress, "say": say, "engine": engine}
+        def draw(panel: Panel) -> None:
+            figure = next(f for f in study.figures if any(p is panel for p in f.panels))
+            names = {p.name for p in figure.panels}
+            if all(r.path.exists() for r in asked if r.panel.name in names):
+                drawn[figure.number] = drawing.submit(_draw_when_idle, study, folder, figure)
 
-    with ThreadPoolExecutor(1) as drawing:  # one at a time, beside what still runs
-
-        def finished(panel: Panel) -> None:
-            inside = {f.number: [p.name for p in f.panels] for f in study.figures}
-            figure = next(f for f in study.figures if panel.name in inside[f.number])
-            parts = [p for p in chosen if p.name in inside[figure.number]]
-            if all(_path(folder, p).exists() for p in parts):
-                whole[figure.number] = drawing.submit(_drawn, study, folder, figure)
-            elif time.monotonic() > began + PATIENCE:
-                drawing.submit(_drawn, study, folder, figure)
-
-        try:
-            compute(study, names, realizations, seed, folder, **asked, finished=finished)
-        finally:
-            drawing.shutdown(wait=True, cancel_futures=True)
-        ready = {number: task.result() for number, task in whole.items() if not task.cancelled()}
-    return report.build(study, folder, say, ready)
+        _run_jobs(todo, progress, say, engine, draw)
+    return build(study, folder, say, {number: task.result() for number, task in drawn.items()})
 
 
-def _drawn(study: Study, folder: Path, figure: Figure) -> report.Pictures:
-    """A figure from what there is, once nothing waits for being traced: that would be held up."""
+def _draw_when_idle(study: Study, folder: Path, figure: Figure) -> Pictures:
+    """Draw a figure once no program is being traced: what waits for it would be held up."""
     while tracing():
         time.sleep(0.05)
-    return report.draw(study, folder, figure)
+    found = load(replace(study, content=[figure]), folder, lambda message: None)
+    return draw_figure(figure, found, folder)
 
 
-def _path(folder: Path, panel: Panel) -> Path:
-    return folder / f"{panel.name}.json"
-
-
-def compute(
-    study: Study,
-    names: Sequence[str] = (),
-    realizations: int | str = "full",
-    seed: int = 0,
-    out: str | os.PathLike[str] = "results",
-    *,
-    force: bool = False,
-    progress: bool | None = None,
-    say: Say = print,
-    finished: Callable[[Panel], None] = lambda panel: None,
-    engine: Engine | None = None,
-) -> None:
-    """Run panels and save each as `out/<panel>.json`, the cheap ones first.
-
-    names: panels ("1a"), figures ("1") or "all".
-    realizations: for every panel, or "full" or "laptop" for what each declares.
-    force: run panels again whose results are there, from the beginning.
-    progress: bars on the terminal, by default where there is one.
-    say: told what will be run, of each panel that is done, and of damaged files.
-    finished: called after each panel is saved.
-    engine: where simulations run, as for `simulate`.
-    """
-    engine = as_engine(engine)
-    seed = checks.size("seed", seed, least=0, below=2**32)
-    force, out = checks.flag("force", force), as_folder("out", out)
-    panels = select(study, names)
-    plans = [_Plan(p, _count(p, realizations), seed, out, say) for p in panels]
-    todo = {plan.panel.name: plan for plan in plans if force or not plan.complete()}
-    say(_intent(list(todo.values()), plans, out))
-    jobs = [job for plan in todo.values() for job in plan.jobs]
-    for job in jobs:
-        try:
-            job.check()
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"panel {job.panel}, {job.label}: {error}") from error
-    for plan in todo.values():
-        plan.begin(afresh=force)
-    turn, stop, done = Lock(), Event(), []
-    with bars(progress, whole=sum(job.effort for job in jobs)) as track:
-
-        def work(job: Job) -> None:
-            plan = todo[job.panel]
-            with track(f"{job.panel}  {job.label}", job.effort) as report:
-                seconds = plan.run(job, partial(_unless, stop, report), engine)
-            if seconds is not None:
-                with turn:
-                    done.append(job.panel)
-                    say(f"{job.panel}: done in {seconds:.0f} s, {len(done)} of {len(todo)} panels")
-                    finished(plan.panel)
-
-        _run_all(jobs, work, stop, engine.jobs)
-
-
-def _intent(todo: "Sequence[_Plan]", plans: "Sequence[_Plan]", out: Path) -> str:
+def _intent(todo: "Sequence[_PanelRun]", asked: int, out: Path) -> str:
     """What is about to be run, in a line."""
     if not todo:
         return f"nothing to run: the results are in {out}"
-    listed = ", ".join(f"{plan.panel.name} ({plan.realizations:,} realizations)" for plan in todo)
-    there = f"; {len(plans) - len(todo)} are there already" if len(todo) < len(plans) else ""
+    listed = ", ".join(f"{r.panel.name} ({r.realizations:,} realizations)" for r in todo)
+    there = f"; {asked - len(todo)} are there already" if len(todo) < asked else ""
     return f"running {listed}{there}; results go to {out}"
-
-
-def _unless(stop: Event, progress: Progress, done: int, total: int) -> None:
-    """Report progress, or leave the simulation where it is once another job was interrupted."""
-    if stop.is_set():
-        raise InterruptedError("another job was interrupted or failed")
-    progress(done, total)
 
 
 def _count(panel: Panel, realizations: int | str) -> int:
@@ -186,31 +133,58 @@ def _count(panel: Panel, realizations: int | str) -> int:
     return checks.size("realizations", realizations, least=2)
 
 
-def _run_all(jobs: list[Job], work: Callable[[Job], None], stop: Event, at_a_time: int) -> None:
+def _run_jobs(
+    todo: "Sequence[_PanelRun]",
+    progress: bool | None,
+    say: Say,
+    engine: Engine,
+    finished: Callable[[Panel], None] = lambda panel: None,
+) -> None:
     """Side by side, so that some compile while others run; jobs that share programs in turn."""
-    groups: dict[Hashable, list[Job]] = defaultdict(list)
-    for job in jobs:
-        groups[job.programs].append(job)
+    groups: dict[Hashable, list[tuple[_PanelRun, Job]]] = defaultdict(list)
+    for panel_run in todo:
+        for job in panel_run.jobs:
+            groups[job.programs].append((panel_run, job))
+
+    def effort(group: list[tuple[_PanelRun, Job]]) -> float:
+        return sum(job.effort for _, job in group)
+
     ordered = list(groups.values())
-    if at_a_time > 2:
+    if engine.jobs > 2:
         # The longest first: the others compile and run in its shadow.
-        ordered.sort(key=lambda group: -sum(job.effort for job in group))
+        ordered.sort(key=effort, reverse=True)
+    turn, stop, done = Lock(), Event(), []
+    with bars(progress, whole=sum(map(effort, ordered))) as track:
 
-    def in_turn(group: list[Job]) -> None:
-        for job in group:
-            work(job)
+        def in_turn(group: list[tuple[_PanelRun, Job]]) -> None:
+            for panel_run, job in group:
+                name = panel_run.panel.name
+                with track(f"{name}  {job.label}", job.effort) as bar:
+                    seconds = panel_run.run(job, partial(_unless, stop, bar), engine)
+                if seconds is not None:
+                    with turn:
+                        done.append(name)
+                        say(f"{name}: done in {seconds:.0f} s, {len(done)} of {len(todo)} panels")
+                        finished(panel_run.panel)
 
-    with closing(completed(in_turn, ordered, at_a_time, stop)) as all_done:
-        for _ in all_done:
-            pass
+        with closing(completed(in_turn, ordered, engine.jobs, stop)) as all_done:
+            for _ in all_done:
+                pass
 
 
-class _Plan:
-    """One panel on its way: its jobs, what of them is done, and the file they end up in."""
+def _unless(stop: Event, progress: Progress, done: int, total: int) -> None:
+    """Report progress, or leave the simulation where it is once another job was interrupted."""
+    if stop.is_set():
+        raise InterruptedError("another job was interrupted or failed")
+    progress(done, total)
+
+
+class _PanelRun:
+    """A panel that is being run: its jobs, the results of those that are done, and its files."""
 
     def __init__(self, panel: Panel, realizations: int, seed: int, folder: Path, say: Say):
         self.panel, self.realizations, self.say = panel, realizations, say
-        self.path = _path(folder, panel)
+        self.path = folder / f"{panel.name}.json"
         self.unfinished = folder / "unfinished" / panel.name
         run = {"periods": panel.periods, "realizations": realizations, "seed": seed}
         self.header = {"panel": panel.name, **panel.header(), **run}
@@ -237,13 +211,19 @@ class _Plan:
         return True
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        if not path.exists():
-            return None
         try:
-            return read_json(path)
+            return read_json(path) if path.exists() else None
         except Damaged as error:
             self.say(f"{error}; it is computed again")
             return None
+
+    def check(self) -> None:
+        """Let parts that do not fit fail before anything is run or written."""
+        for job in self.jobs:
+            try:
+                job.check()
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"panel {self.panel.name}, {job.label}: {error}") from error
 
     def begin(self, afresh: bool) -> None:
         if afresh:

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ..code import load
@@ -33,13 +33,6 @@ class Study:
     more: Callable[[Path], list[str]] = lambda folder: []
 
     def __post_init__(self) -> None:
-        self._check()
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        return tuple(_as_figure(i, given) for i, given in enumerate(self.content, 1))
-
-    def _check(self) -> None:
         if not isinstance(self.title, str) or not self.title.strip():
             raise ValueError(f"a study needs a title, got {self.title!r}")
         for name in ("content", "claims"):
@@ -50,8 +43,8 @@ class Study:
                 f"the study {self.title!r} has no content: give it an es.experiments.Experiment"
             )
         names = [panel.name for figure in self.figures for panel in figure.panels]
-        numbers = [figure.number for figure in self.figures]
-        for what, given in (("panels", names), ("figures", [*map(str, numbers)])):
+        numbers = [str(figure.number) for figure in self.figures]
+        for what, given in (("panels", names), ("figures", numbers)):
             if twice := sorted({one for one in given if given.count(one) > 1}):
                 raise ValueError(f"two {what} of a study are called {', '.join(twice)}")
         for name in names:
@@ -60,13 +53,17 @@ class Study:
                     "the name of a panel names its file: letters, digits, '-', '_' and '.', "
                     f"got {name!r}"
                 )
-            if name == "all" or name in map(str, numbers):
+            if name in ("all", *numbers):
                 raise ValueError(f"a panel cannot be called {name!r}, which means others")
         for claim in self.claims:
             if not isinstance(claim, Claim):
                 raise TypeError(f"claims must be of es.experiments.Claim, got {claim!r}")
 
-    @property
+    @cached_property
+    def figures(self) -> tuple[Figure, ...]:
+        return tuple(_as_figure(i, given) for i, given in enumerate(self.content, 1))
+
+    @cached_property
     def panels(self) -> dict[str, Panel]:
         """By name, in the order of the figures."""
         return {panel.name: panel for figure in self.figures for panel in figure.panels}
@@ -96,12 +93,3 @@ def from_file(path: str | os.PathLike[str]) -> Study:
     if not isinstance(study, Study):
         raise ValueError(f"{path} must define {EXPECTED}; it says STUDY = {study!r}")
     return study
-
-
-@contextmanager
-def named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What does not fit in a study is said with the name of its file."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

@@ -1,7 +1,7 @@
 """How far an ensemble is from the posterior it stands for, and what its members think.
 
 `look`, `compare` and `prior_distance` are pure and can be compiled; `trajectory` and `foresight`
-simulate, and the rest works on what they return or on data of one's own.
+simulate; the others work on their results, or on recorded data.
 """
 
 import os
@@ -22,8 +22,17 @@ from ..learners.network import Member
 from ..posteriors.ensemble import Ensemble
 from ..posteriors.exact import Exact
 from ..simulation import Engine, Event, Progress, simulate
-from .predictions import LEVELS, Calibration, Foresight, calibration, foresight, replay
-from .views import View, look, view
+from .predictions import (
+    LEVELS,
+    Calibration,
+    Foresight,
+    View,
+    calibration,
+    foresight,
+    look,
+    replay,
+    view,
+)
 
 __all__ = [
     "LEVELS",
@@ -179,7 +188,7 @@ def trajectory(
     """KL and total variation to the exact posterior over a run of ensemble sampling.
 
     The exact posterior learns from the actions the ensemble chose, so the two differ only in how
-    they represent what was seen. `points` periods are measured, evenly spaced on a log axis.
+    they represent the same history. `points` periods are measured, evenly spaced on a log axis.
 
     adaptive: False draws actions uniformly instead, whatever the members think; they are then
         independent samples of the posterior (the appendix's lemma), which acting on them undoes.
@@ -219,6 +228,8 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
             "prior_distance is for networks"
         )
 
+    learner: Any = ensemble.learner
+
     def one(member: Any) -> Array:
         unit = member.widths
         if unit is None:
@@ -227,5 +238,4 @@ def prior_distance(ensemble: Ensemble, belief: Any) -> Array:
         leaves = [leaf.ravel() for leaf in jax.tree.leaves(moved)]
         return jnp.sqrt(jnp.mean(jnp.concatenate(leaves) ** 2))
 
-    learner: Any = ensemble.learner
     return jax.vmap(one, in_axes=ensemble.members_axis)(members)

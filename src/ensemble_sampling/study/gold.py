@@ -55,7 +55,7 @@ def gold_standard(
     an ensemble, chains and all the others approximate. Two modes that are far apart it will not
     both find: compare with it models that have one, linear or logistic, or nearly so.
 
-    learner: a `Network` whose noise is told; its steps, batches and history are not used.
+    learner: a `Network` with a `noise_std`; its steps, batches and history are not used.
     features, outcomes: all that was seen, (n, d) and (n, ...).
     """
     if not isinstance(learner, Network):
@@ -98,8 +98,8 @@ def _nuts(log_density: Any, start: Array, key: Key, draws: int, warmup: int) -> 
         step: Any = blackjax.nuts(log_density, **settings).step
 
         def one(state: Any, key: Key) -> Any:
-            state, told = step(key, state)
-            return state, (state.position, told.acceptance_rate, told.is_divergent)
+            state, info = step(key, state)
+            return state, (state.position, info.acceptance_rate, info.is_divergent)
 
         return jax.lax.scan(one, state, jax.random.split(draw_key, draws))[1]
 

@@ -5,7 +5,7 @@ the first Gaussian arms. How many count is traced, so that a search over sizes c
 """
 
 from dataclasses import replace
-from itertools import cycle
+from itertools import count
 from typing import Any
 
 import equinox as eqx
@@ -72,17 +72,16 @@ def padded_members(members: int) -> int:
     On a CPU members that are never sampled cost their share, so sizes are close: 32, 48, 64, 96...
     An accelerator hardly notices them, and compiles for longer than it runs: 128, 256, ...
     """
-    size, factors = (128, (2.0,)) if accelerated() else (32, (1.5, 4 / 3))
-    for factor in cycle(factors):
-        if size >= members:
-            break
-        size = round(size * factor)
-    return size
+    steps = (128,) if accelerated() else (32, 48)
+    sizes = (size * 2**doublings for doublings in count() for size in steps)
+    return next(size for size in sizes if size >= members)
 
 
 def padded_arms(arms: int) -> int:
     """How many Gaussian arms to compile for: on an accelerator 50, 100, 200, ..."""
-    return 50 * 2 ** (-(-arms // 50) - 1).bit_length() if accelerated() else arms
+    if not accelerated():
+        return arms
+    return next(size for size in (50 * 2**doublings for doublings in count()) if size >= arms)
 
 
 def nested_ensemble(learner: ConjugateLearner, members: int) -> ThompsonSampling:
@@ -97,11 +96,9 @@ def nested_problem(
 ) -> tuple[ConjugateLearner, Environment]:
     """The same problem, in programs that problems with other numbers of arms share.
 
-    Only where that pays, and not where a class of one's own may do something else with its arms.
+    Only where that pays, and not for subclasses, which may do something else with their arms.
     """
-    if not accelerated() or type(learner) is not IndependentArms:
-        return learner, environment
-    if type(environment) is not GaussianArms:
-        return learner, environment
-    size = padded_arms(environment.arms)
-    return replace(learner, arms=size), FirstArms(replace(environment, arms=size), environment.arms)
+    if accelerated() and type(learner) is IndependentArms and type(environment) is GaussianArms:
+        size, arms = padded_arms(environment.arms), environment.arms
+        return replace(learner, arms=size), FirstArms(replace(environment, arms=size), arms)
+    return learner, environment

@@ -2,9 +2,10 @@
 
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -15,8 +16,12 @@ from ..config import describe
 from ..core import Action, Agent, ConjugateLearner, Environment
 from ..files import write_json
 from ..simulation import Progress, Result, numbers
+from ..simulation.plot import CONFIDENT, FONT, draw_curve, style
 from . import theory
-from .sizing import EnsembleSize, Runs, affordable, search, too_few
+from .sizing import EnsembleSize, Runs, confirmed, smallest_ensemble
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Plan:
             "periods": self.periods,
             "tolerance": self.tolerance,
             "seed": self.seed,
-            **{name: value for name, value in asdict(self.size).items() if name != "seconds"},
+            **asdict(self.size),
             "theory_members": self.theory_members,
             "warning": self.warning,
             "decision_seconds": self.decision_seconds,
@@ -90,13 +95,48 @@ class Plan:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write `plan.txt`, `plan.json`, `plan.png` and `plan.svg`; returns the folder."""
-        from . import plan_figure  # drawing takes its time to import
+        import matplotlib as mpl  # slow to import, and seldom needed
+        from matplotlib.figure import Figure
 
         folder, data = Path(folder), self.data()
         write_json(folder / "plan.json", data)
         (folder / "plan.txt").write_text(f"{self}\n", encoding="utf-8")
-        plan_figure.save(data, folder)
+        with mpl.rc_context(FONT):
+            figure = Figure(figsize=(9.0, 3.5), layout="constrained")
+            left, right = figure.subplots(1, 2)
+            _draw_curves(left, data)
+            _draw_sizes(right, data)
+            figure.savefig(folder / "plan.png", dpi=160)
+            figure.savefig(folder / "plan.svg", metadata={"Date": None})
         return folder
+
+
+def _draw_curves(ax: "Axes", plan: Mapping[str, Any]) -> None:
+    """Regret over time beside Thompson sampling's."""
+    for i, curve in enumerate(plan["curves"]):
+        draw_curve(ax, curve["label"], curve["mean"], curve["stderr"], i, len(plan["curves"]))
+    ax.axhline(plan["threshold"], color="0.5", lw=0.8, ls="--", label="tolerated at the end")
+    ax.set(xlabel="period", ylabel="regret per period", xlim=(0, plan["periods"]), yscale="log")
+    ax.set_title("Regret over time, with 95% bands", loc="left")
+    ax.legend(frameon=False)
+
+
+def _draw_sizes(ax: "Axes", plan: Mapping[str, Any]) -> None:
+    """The loss against the number of members."""
+    colour, mark, _ = style(1)
+    tried = plan["evaluated"]
+    members, loss, error = np.array([(e["members"], e["difference"], e["stderr"]) for e in tried]).T
+    ax.errorbar(members, loss, CONFIDENT * error, fmt=mark, color=colour, ms=4, capsize=2, lw=1.0)
+    tolerance = plan["tolerance"]
+    ax.axhline(tolerance, color="0.5", lw=0.8, ls="--", label=f"tolerated: {tolerance:g}")
+    ax.axvspan(plan["low"], plan["high"], color=colour, alpha=0.2, lw=0)
+    found = f"{plan['members']} members ({plan['low']} to {plan['high']})"
+    ax.axvline(plan["members"], color=colour, lw=1.0, label=found)
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set(xlabel="members", ylabel="regret minus Thompson sampling's")
+    ax.set_title(f"Loss in period {plan['periods']:,}", loc="left")
+    ax.legend(frameon=False)
 
 
 def plan(
@@ -112,21 +152,24 @@ def plan(
     progress: bool | Progress | None = None,
 ) -> Plan:
     """The smallest ensemble whose regret in the last period is within `tolerance` of Thompson
-    sampling's, measured by simulating the problem (see `smallest_ensemble`). Its own measured gap
-    is within the tolerance too, not only the line through its neighbours.
+    sampling's, measured by simulating the problem (see `sizing.smallest_ensemble`). Its own
+    measured gap is within the tolerance too, not only the line through its neighbours.
 
     learner: what the members are; it needs an exact posterior to compare with.
     tolerance: loss per period that is acceptable, in units of reward.
     realizations: more of them narrow the range, as one over their square root.
+    most: the largest ensemble to consider, by default 1024 or what memory holds; it is an error
+        if that does not suffice.
+    checkpoint: a folder; a search that was interrupted goes on where it stopped.
+    progress: as for `simulate`, of each simulation in turn.
     """
     began = time.perf_counter()
     tolerance = checks.positive("tolerance", tolerance)
-    most = affordable(learner, environment, periods, most)
+    asked: Any = {"most": most, "checkpoint": checkpoint, "progress": progress, "curves": True}
+    runs = Runs(learner, environment, periods, realizations, seed, **asked)
     arms, dim = _shape(environment)
     theory_members = theory.members_for_loss(dim, arms, periods, tolerance)
-    which = learner, environment, periods, realizations, seed, checkpoint, progress
-    runs = Runs(*which, curves=True)
-    size = _confirmed(runs, search(runs, tolerance, most), tolerance, most)
+    size = confirmed(runs, smallest_ensemble(runs, tolerance), tolerance)
     seconds, held = _cost(EnsembleSampling(learner, size.members), environment)
     return Plan(
         learner=learner,
@@ -142,17 +185,6 @@ def plan(
         decision_bytes=held,
         seconds=time.perf_counter() - began,
     )
-
-
-def _confirmed(runs: Runs, size: EnsembleSize, tolerance: float, most: int) -> EnsembleSize:
-    """The first size from the one found on whose own measured gap is within the tolerance."""
-    members = size.members
-    while (gap := runs.evaluate(members, runs.realizations).difference) > tolerance:
-        if members >= most:
-            raise too_few(most, gap, tolerance)
-        members = min(most, members + max(1, members // 20))
-    high = max(size.high, members)
-    return replace(size, members=members, high=high, evaluated=runs.evaluated())
 
 
 def _shape(environment: Environment) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Whether outcomes fall where a posterior predicts them to: foresight and its calibration."""
+"""What a posterior predicts of actions, and whether outcomes fall where it predicts them to."""
 
 import math
 from dataclasses import dataclass
@@ -11,10 +11,59 @@ from jax import Array
 from scipy.special import stdtrit
 
 from .. import checks
+from ..agents.greedy import shares
 from ..agents.thompson import ThompsonSampling
 from ..core import Action, Environment, Key, Posterior
 from ..simulation import Event, Progress, simulate
-from .views import look
+
+
+class View(NamedTuple):
+    """What the models of a posterior think of the actions on offer.
+
+    probabilities: how likely each action is to be chosen (K,), the members' votes
+    mean, spread: of the models' predictions (K,); correlation: between actions (K, K)
+    distinct: how many different actions the models' votes name
+    effective: the same, weighed: exp(entropy), as many as if that many were equally likely
+    models: how many they are, members or draws
+    """
+
+    probabilities: Array
+    mean: Array
+    spread: Array
+    correlation: Array
+    distinct: Array
+    effective: Array
+    models: int
+
+
+def look(
+    posterior: Posterior,
+    belief: Any,
+    features: Array,
+    available: Array | None = None,
+    *,
+    key: Key | None = None,
+    draws: int = 1000,
+) -> View:
+    """What the members think now; for a posterior without members, `draws` samples stand in."""
+    key = jax.random.key(0) if key is None else key
+    return view(posterior.values(key, belief, features, checks.size("draws", draws)), available)
+
+
+def view(values: Array, available: Array | None = None) -> View:
+    """The same from the values (S, K) that S equally likely models give the actions."""
+    if jnp.ndim(values) != 2 or not len(values):
+        raise ValueError(f"values must have shape (models, actions), got {jnp.shape(values)}")
+    votes = shares(values, available).mean(axis=0)
+    mean = values.mean(axis=0)
+    off = values - mean
+    covariance = off.T @ off / max(1, len(values) - 1)
+    spread = jnp.sqrt(jnp.diagonal(covariance))
+    scale = jnp.outer(spread, spread)
+    correlation = jnp.where(scale > 0, covariance / scale, jnp.eye(len(mean)))
+    entropy = -jnp.where(votes > 0, votes * jnp.log(votes), 0.0).sum()
+    distinct, effective = (votes > 0).sum(), jnp.exp(entropy)
+    return View(votes, mean, spread, correlation, distinct, effective, len(values))
 
 
 class Foresight(NamedTuple):
@@ -66,7 +115,7 @@ def _foresee(agent: ThompsonSampling, key: Key, state: Any, event: Event) -> Arr
 def replay(
     posterior: Posterior, features: Any, chosen: Any, outcomes: Any, key: Key | None = None
 ) -> Foresight:
-    """Predictions before every outcome of a history of one's own.
+    """Predictions before every outcome of a recorded history.
 
     features: of the actions on offer, (K, d), or (T, K, d) where they change.
     chosen: the index of the action taken (T,); outcomes: what came of it (T,).
@@ -129,7 +178,7 @@ LEVELS = (0.5, 0.8, 0.95)
 
 
 def calibration(foresight: Foresight, noise_std: float) -> Calibration:
-    """Compare what was foreseen with what came, for outcomes with Gaussian noise.
+    """Compare predictions with the outcomes that followed, for outcomes with Gaussian noise.
 
     Around the mean of M models with spread s an outcome has variance V = s^2 (1 + 1/M) + noise^2,
     for the mean errs as well. The spread of few models is itself uncertain:

@@ -8,8 +8,7 @@ from ...learners.network import Network
 from ...networks import GaussianMLP
 from ...worlds.features import NeuronBandit
 from ..panels import Figure
-from ..regret import Experiment
-from .published import REALIZATIONS, published
+from .published import beside_published
 
 PERIODS, PRIOR_STD, NOISE_STD = 2_000, 10**0.5, 10.0
 
@@ -27,30 +26,21 @@ learner = Network(
 )
 schedules = (*map(Constant, (0.05, 0.1, 0.2)), *map(Annealed, (50, 150, 300)))
 
-GREEDY = Experiment(
-    name="2a",
-    title="ε-greedy",
-    environment=environment,
-    agents=tuple(EpsilonGreedy(learner, schedule) for schedule in schedules),
-    periods=PERIODS,
-    realizations=REALIZATIONS,
+GREEDY = beside_published(
+    "2a",
+    "ε-greedy",
+    environment,
+    (EpsilonGreedy(learner, schedule) for schedule in schedules),
     laptop=100,
     effort=0.25,
-    published=published("2a"),
-    published_realizations=REALIZATIONS,
 )
-
-ENSEMBLES = Experiment(
-    name="2b",
-    title="Ensemble sampling",
-    environment=environment,
-    agents=tuple(EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
-    periods=PERIODS,
-    realizations=REALIZATIONS,
+ENSEMBLES = beside_published(
+    "2b",
+    "Ensemble sampling",
+    environment,
+    (EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
     laptop=60,
     effort=0.7,
-    published=published("2b"),
-    published_realizations=REALIZATIONS,
 )
 
 FIGURE = Figure(

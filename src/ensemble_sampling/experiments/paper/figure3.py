@@ -1,7 +1,6 @@
 """Figure 3: a bandit whose mean rewards are a two-layer network's output (Section 5.2)."""
 
 import dataclasses
-from collections.abc import Iterable
 
 import optax
 
@@ -13,8 +12,7 @@ from ...networks import GaussianMLP, published_gradient
 from ...posteriors.dropout import Dropout
 from ...worlds.features import NetworkBandit
 from ..panels import Figure
-from ..regret import Experiment
-from .published import REALIZATIONS, published
+from .published import beside_published
 
 PERIODS, PRIOR_STD, NOISE_STD = 500, 1.0, 10.0
 
@@ -38,47 +36,34 @@ def dropout(rate: float, learning_rate: float) -> Agent:
     return ThompsonSampling(Dropout(slower, rate, readout=published_gradient))
 
 
-def curves(
-    name: str, title: str, agents: Iterable[Agent], laptop: int, effort: float
-) -> Experiment:
-    return Experiment(
-        name,
-        environment,
-        tuple(agents),
-        PERIODS,
-        REALIZATIONS,
-        title,
-        laptop,
-        effort,
-        published=published(name),
-        published_realizations=REALIZATIONS,
-    )
-
-
-FIXED = curves(
+FIXED = beside_published(
     "3a",
     "Fixed ε-greedy",
+    environment,
     (EpsilonGreedy(learner, Constant(epsilon)) for epsilon in (0.05, 0.1, 0.2, 0.3)),
     laptop=100,
     effort=0.2,
 )
-ANNEALED = curves(
+ANNEALED = beside_published(
     "3b",
     "Annealing ε-greedy",
+    environment,
     (EpsilonGreedy(learner, Annealed(k)) for k in (10, 30, 50, 70)),
     laptop=100,
     effort=0.2,
 )
-DROPOUT = curves(
+DROPOUT = beside_published(
     "3c",
     "Dropout",
+    environment,
     map(dropout, (0.25, 0.5, 0.75, 0.9), (0.01, 0.01, 0.02, 0.05)),
     laptop=100,
     effort=0.3,
 )
-ENSEMBLES = curves(
+ENSEMBLES = beside_published(
     "3d",
     "Ensemble sampling",
+    environment,
     (EnsembleSampling(learner, members) for members in (5, 10, 30, 50)),
     laptop=32,
     effort=3.0,

@@ -1,28 +1,44 @@
-"""The published curves of Figures 2 and 3, carried as facts in `published.json`."""
+"""Panels of Figures 2 and 3, beside their published curves, which `published.json` holds."""
 
 import json
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
 
-from ..published import Published
+from ...core import Agent, Environment
+from ..regret import Experiment
 
 REALIZATIONS = 1_000
 """Of Figures 2 and 3: "around 1,000", Section 5.2."""
 
-
-@cache
-def _panels() -> dict[str, Any]:
-    text = (files(__name__.rpartition(".")[0]) / "published.json").read_text(encoding="utf-8")
-    return json.loads(text)["panels"]
+FILE = Path(__file__).with_name("published.json")
+PANELS = json.loads(FILE.read_text(encoding="utf-8"))["panels"]
 
 
-def published(panel: str) -> Published:
-    """Label -> window -> average regret; the windows are equal and cover all periods."""
-    found = _panels()[panel]
+def beside_published(
+    name: str,
+    title: str,
+    environment: Environment,
+    agents: Iterable[Agent],
+    laptop: int,
+    effort: float,
+) -> Experiment:
+    """A panel with as many periods and realizations as the published one of this name."""
+    panel = PANELS[name]
 
     def windows(values: list[float]) -> dict[tuple[int, int], float]:
-        width = found["periods"] // len(values)
+        """The values are averages over equal windows, which cover all periods."""
+        width = panel["periods"] // len(values)
         return {(i * width, (i + 1) * width): value for i, value in enumerate(values)}
 
-    return {label: windows(values) for label, values in found["series"].items()}
+    return Experiment(
+        name,
+        environment,
+        tuple(agents),
+        panel["periods"],
+        REALIZATIONS,
+        title,
+        laptop,
+        effort,
+        published={label: windows(values) for label, values in panel["series"].items()},
+        published_realizations=REALIZATIONS,
+    )
