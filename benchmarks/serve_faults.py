@@ -116,7 +116,7 @@ def check(place: Place, clients: list[Client]) -> dict[str, Any]:
         bandit._ledger.discard("state.safetensors")
         bandit._replica.version = None
         bandit._replica._marks = []
-        replayed = bandit._replica.sync(bandit._ledger)
+        replayed = bandit._replica.state(bandit._ledger)
         same = jax.tree.all(jax.tree.map(np.array_equal, state, jax.tree.map(np.array, replayed)))
     lost = wrong = forgotten = 0
     for client in clients:

@@ -18,7 +18,7 @@ from serve_load import bodies
 
 from ensemble_sampling.serve.decider import Decider
 from ensemble_sampling.serve.replicas import Replicas
-from ensemble_sampling.serve.types import ChoiceRequest
+from ensemble_sampling.serve.types import Choose, Learn
 from ensemble_sampling.serve.updater import Updater
 
 
@@ -33,11 +33,11 @@ def main() -> None:
         front, updater = Decider(replicas), Updater(replicas, Path(folder) / "one")
         rng, took = np.random.default_rng(0), []
         for start in range(0, args.outcomes, 250):
-            asks = [ChoiceRequest(**asked[(start + n) % len(asked)]) for n in range(250)]
+            asks = [Choose(**asked[(start + n) % len(asked)]) for n in range(250)]
             began = time.perf_counter()
             (made,), _ = front.work([asks], [])
             took.append((time.perf_counter() - began) / 250)
-            front.work([], [[(one.id, float(rng.random() < 0.3), None) for one in made]])
+            front.work([], [[Learn(one.id, float(rng.random() < 0.3)) for one in made]])
             if start < 2000:  # the last time units change is at 1,024 outcomes
                 while replicas.main.version.outcomes < start + 250:
                     updater.step()

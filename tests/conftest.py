@@ -46,7 +46,6 @@ SLOW = (
     "posteriors/test_estimators.py",
     "fast/test_fused.py",
     "serve/test_personalizer_admin.py",
-    "serve/test_serve_misuse.py",
     "serve/test_serve_process.py",
     "serve/test_shared_machine.py",
     "serve/test_shared_states.py",

@@ -28,6 +28,13 @@ def new_place(name=None):
     return f"{postgres().get_uri()}#{name or uuid.uuid4().hex[:12]}"
 
 
+def new_database():
+    """The URL of an empty database: a service takes all there is in one, keys too."""
+    name = f"served_{uuid.uuid4().hex}"
+    admin(f"CREATE DATABASE {name}")
+    return postgres().get_uri().replace("/postgres?", f"/{name}?")
+
+
 def admin(statement, *values):
     import psycopg
 

@@ -1,7 +1,11 @@
-"""A service on a free port, in a thread of the test's own process."""
+"""A service on a free port: in a thread of the test's own process, or in processes of its own."""
 
 import asyncio
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -10,7 +14,7 @@ import httpx
 import uvicorn
 
 from ensemble_sampling.serve.http.app import build
-from ensemble_sampling.serve.http.connections import Connection
+from ensemble_sampling.serve.http.limits import Connection
 from ensemble_sampling.serve.run import KEEP_ALIVE, Server, bind
 from ensemble_sampling.serve.service import Service
 
@@ -43,17 +47,48 @@ def running(place, http=Connection, **options):
         assert not thread.is_alive(), "the service does not end"
 
 
-def ready(url, alive=lambda: True, seconds=60.0):
+@contextmanager
+def started(*arguments):
+    """(process, url, lines it printed) of a service on a free port."""
+    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", *map(str, arguments)]
+    process = subprocess.Popen(
+        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", lines[0])
+        assert found, (lines, process.stderr and process.stderr.read())
+        yield process, found[1], lines
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()
+
+
+def ready(url, alive=lambda: True):
     """Wait until a service decides."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and alive():
+
+    def decides():
+        assert alive(), f"the service at {url} did not start"
         try:
-            if httpx.get(f"{url}/readyz").status_code == 200:
-                return
+            return httpx.get(f"{url}/readyz").status_code == 200
         except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"the service at {url} did not start")
+            return False
+
+    until(decides, 60.0)
+
+
+def until(true, seconds=30.0):
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def raw(url, sent, wait=5.0):

@@ -5,10 +5,19 @@ import json
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import fields
+from functools import wraps
 from time import sleep
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
 from urllib.parse import quote
 
 import numpy as np
@@ -38,17 +47,35 @@ class ServiceError(Exception):
         self.code, self.status = code, status
 
 
-class _Request(NamedTuple):
-    """What is sent, and how the answer is read."""
+P = ParamSpec("P")
+T = TypeVar("T")
+Reply = Generator[Any, Any, T]  # yields requests, which are answered, and seconds to wait
 
-    method: str
-    path: str
-    body: bytes | None
-    read: Callable[[Any], Any]
+
+class _call(Generic[P, T]):
+    """Makes a method of a generator, which returns what the method does: at once for a
+    `Client`, to be awaited for an `AsyncClient`."""
+
+    def __init__(self, steps: Callable[Concatenate[Any, P], Reply[T]]):
+        self._steps = steps
+
+    @overload
+    def __get__(self, client: "Client", owner: Any) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", owner: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: None, owner: Any) -> Callable[..., Any]: ...
+
+    def __get__(self, client: Any, owner: Any) -> Any:
+        @wraps(self._steps)
+        def method(*args: Any, **named: Any) -> Any:
+            return client._run(self._steps(client, *args, **named))
+
+        return self._steps if client is None else method
 
 
 class _Requests:
-    """What both clients share: the requests and how replies are read, but not how they are sent."""
+    """What both clients share: all but how requests are sent."""
 
     _sender = "Client"  # the class of httpx that sends
 
@@ -75,67 +102,130 @@ class _Requests:
             )
         self._retries = checks.size("retries", retries, least=0)
         self._path = f"/v1/bandits/{quote(bandit, safe='')}"
-        self._http = getattr(_httpx(), self._sender)(
+        try:
+            import httpx
+        except ImportError as error:
+            raise ImportError(
+                "this needs httpx: pip install 'ensemble-sampling[client]'"
+            ) from error
+        self._unreachable = httpx.TransportError
+        self._http = getattr(httpx, self._sender)(
             base_url=url.rstrip("/"),
             timeout=timeout,
             headers={"Authorization": f"Bearer {key}"} if key is not None else {},
             transport=transport,
         )
 
-    def _post(self, what: str, body: Any, read: Callable[[Any], Any]) -> _Request:
-        return _Request("POST", f"{self._path}/{what}", _json(body), read)
+    @_call
+    def choose(
+        self,
+        actions: Any = None,
+        *,
+        context: Any = None,
+        available: Any = None,
+        event: str | None = None,
+    ) -> Reply[Decision]:
+        """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
+        offer = {"actions": actions, "context": context, "available": available}
+        body = {**offer, "event": _named("event", event)}
+        return _decision((yield from self._send("POST", "choose", body)))
 
-    def _get(self, what: str, read: Callable[[Any], Any]) -> _Request:
-        return _Request("GET", f"{self._path}/{what}", None, read)
-
-    def _choose(self, offer: dict[str, Any]) -> _Request:
-        return self._post("choose", offer, _decision)
-
-    def _choose_many(self, offers: Iterable[Mapping[str, Any]]) -> _Request:
+    @_call
+    def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Reply[list[Decision]]:
+        """Several decisions, all of them or none: each {"actions", "context", "available",
+        "event"}, as far as it has them."""
         several = []
         for one in offers:
             if not isinstance(one, Mapping):
                 raise TypeError(f"a decision is a dictionary as choose takes it, got {one!r}")
             several.append({"event": uuid.uuid4().hex, **one})
-        return self._post(
-            "choose", {"decisions": several}, lambda a: [_decision(d) for d in a["decisions"]]
-        )
+        made = yield from self._send("POST", "choose", {"decisions": several})
+        return [_decision(one) for one in made["decisions"]]
 
-    def _learn(self, id: str, outcome: Any) -> _Request:
-        return self._post("outcome", _observed(id, outcome), lambda answer: answer["new"])
+    @_call
+    def learn(self, id: str, outcome: Any) -> Reply[bool]:
+        """What came of a decision, or of an event; False if it was known."""
+        return (yield from self._send("POST", "outcome", _observed(id, outcome)))["new"]
 
-    def _learn_many(self, pairs: Iterable[tuple[str, Any]]) -> _Request:
+    @_call
+    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> Reply[list[bool]]:
+        """The same for pairs (id, outcome), all of them or none."""
         several = [_observed(*checks.pair(each)) for each in pairs]
-        return self._post("outcome", {"outcomes": several}, lambda answer: answer["new"])
+        return (yield from self._send("POST", "outcome", {"outcomes": several}))["new"]
 
-    def _correct(self, id: str, outcome: Any) -> _Request:
-        body = {"id": id, "outcome": outcome}
-        return self._post("correct", body, lambda answer: answer["changed"])
+    @_call
+    def correct(self, id: str, outcome: Any) -> Reply[bool]:
+        """The outcome turned out to be another; False if it is what is known."""
+        return (yield from self._send("POST", "correct", {"id": id, "outcome": outcome}))["changed"]
 
-    def _add(self, id: str, amount: Any, ref: str | None) -> _Request:
+    @_call
+    def add(self, id: str, amount: Any, ref: str | None = None) -> Reply[bool]:
+        """Add to an outcome; the same `ref` counts once, and without one this call does."""
         body = {"id": id, "amount": amount, "ref": _named("ref", ref)}
-        return self._post("add", body, lambda answer: answer["new"])
+        return (yield from self._send("POST", "add", body))["new"]
 
-    def _expire(self, older_than: float, outcome: Any) -> _Request:
+    @_call
+    def expire(self, older_than: float, outcome: Any) -> Reply[int]:
+        """Assume an outcome for decisions older than so many seconds; how many there were."""
         body = {"older_than": older_than, "outcome": outcome}
-        return self._post("expire", body, lambda answer: answer["expired"])
+        return (yield from self._send("POST", "expire", body))["expired"]
 
-    def _page(self, at: int, first: int, count: int | None) -> _Request | None:
-        """For the log from `at` on, of `count` decisions from `first` on; None at their end."""
-        left = 1000 if count is None else min(first + count - at, 1000)
-        number = "" if count is None else f"&count={left}"
-        return None if left <= 0 else self._get(f"log?first={at}{number}", lambda answer: answer)
+    @_call
+    def predict(
+        self, actions: Any = None, *, context: Any = None, available: Any = None
+    ) -> Reply[Prediction]:
+        """What a decision would be made of; nothing is recorded."""
+        offer = {"actions": actions, "context": context, "available": available}
+        found = yield from self._send("POST", "predict", offer)
+        return Prediction(np.array(found["probabilities"]), _values(found))
 
-    def _wait(self, attempt: int, response: "httpx.Response | None") -> float:
-        """Seconds until the next attempt: longer each time, and not the same for everybody."""
-        after = "" if response is None else response.headers.get("retry-after", "")
-        least = float(after) if after.isdigit() else 0.0
-        return min(LONGEST, max(least, 0.05 * 2**attempt)) * random.uniform(0.75, 1.25)
+    @_call
+    def summary(self) -> Reply[Summary]:
+        """How the bandit is doing, for people too."""
+        found = _known(Summary, (yield from self._send("GET", "summary")))
+        shadows = tuple(Compared(**_known(Compared, each)) for each in found.get("shadows", ()))
+        return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
 
+    @_call
+    def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:
+        """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
+        columns: dict[str, list[Any]] = {}
+        at = first
+        while at is not None and (count is None or at < first + count):
+            most = "" if count is None else f"&count={min(first + count - at, 1000)}"
+            page = yield from self._send("GET", f"log?first={at}{most}")
+            for name, values in page["columns"].items():
+                columns.setdefault(name, []).extend(values)
+            at = page["next"]
+        return columns
 
-def _offer(actions: Any, context: Any, available: Any, event: str | None = None) -> dict[str, Any]:
-    given = {"actions": actions, "context": context, "available": available, "event": event}
-    return {name: value for name, value in given.items() if value is not None}
+    def _send(self, method: str, what: str, body: Any = None) -> Reply[Any]:
+        """Send a request, again where that may help; the value of the answer."""
+        try:
+            content = json.dumps(body, default=_plain, allow_nan=False).encode() if body else None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                "what is sent must be finite where it is a number, must not contain itself or be "
+                f"nested too deeply ({error})"
+            ) from error
+        path = f"{self._path}/{what}"
+        request = self._http.build_request(method, path, content=content, headers=JSON)
+        for attempt in range(self._retries):
+            found = yield request
+            after = ""
+            if not isinstance(found, Exception):
+                if found.status_code not in AGAIN:
+                    return _read(found)
+                after = found.headers.get("retry-after", "")
+            # Longer each time, and not the same for everybody.
+            wait = max(float(after) if after.isdigit() else 0.0, 0.05 * 2**attempt)
+            yield min(LONGEST, wait) * random.uniform(0.75, 1.25)
+        found = yield request
+        if isinstance(found, Exception):
+            tried, what = self._retries + 1, str(found) or type(found).__name__
+            said = f"the service cannot be reached, tried {tried} times: {what}"
+            raise ServiceError(said) from found
+        return _read(found)
 
 
 def _named(what: str, given: str | None) -> str:
@@ -148,73 +238,41 @@ def _observed(id: str, outcome: Any) -> dict[str, Any]:
     return {"id": id, "outcome": outcome, "ref": uuid.uuid4().hex}
 
 
-def _json(body: Any) -> bytes:
-    try:
-        return json.dumps(body, default=_plain, allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            "what is sent must be finite where it is a number, must not contain itself or be "
-            f"nested too deeply ({error})"
-        ) from error
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"cannot be sent as JSON: {value!r}")
 
 
-def _decision(answer: Mapping[str, Any]) -> Decision:
-    return Decision(
-        answer["id"],
-        answer["index"],
-        answer["action"],
-        answer["probability"],
-        np.array(answer["probabilities"]),
-        _values(answer),
-    )
+def _decision(found: Mapping[str, Any]) -> Decision:
+    shares = np.array(found["probabilities"])
+    about = (found["id"], found["index"], found["action"], found["probability"])
+    return Decision(*about, shares, _values(found))
 
 
-def _values(answer: Mapping[str, Any]) -> Values | None:
-    if answer["mean"] is None:
+def _values(found: Mapping[str, Any]) -> Values | None:
+    if found["mean"] is None:
         return None
-    return Values(np.array(answer["mean"], float), np.array(answer["spread"], float))
+    return Values(np.array(found["mean"], float), np.array(found["spread"], float))
 
 
-def _prediction(answer: Mapping[str, Any]) -> Prediction:
-    return Prediction(np.array(answer["probabilities"]), _values(answer))
-
-
-def _summary(answer: Mapping[str, Any]) -> Summary:
-    found = _known(Summary, answer)
-    shadows = tuple(Compared(**_known(Compared, each)) for each in found.get("shadows", ()))
-    return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
-
-
-def _known(kind: Any, answer: Mapping[str, Any]) -> dict[str, Any]:
+def _known(kind: Any, found: Mapping[str, Any]) -> dict[str, Any]:
     """What this version knows of an answer; a newer service may say more."""
     names = {each.name for each in fields(kind)}
-    return {name: value for name, value in answer.items() if name in names}
+    return {name: value for name, value in found.items() if name in names}
 
 
-def _read(request: _Request, response: "httpx.Response") -> Any:
-    if response.is_success:
-        return request.read(response.json())
+def _read(found: "httpx.Response") -> Any:
+    """The value of an answer."""
+    if found.is_success:
+        return found.json()
     try:
-        error = response.json()["error"]
+        error = found.json()["error"]
         code, message = error["code"], error["message"]
     except (ValueError, KeyError, TypeError):
-        code, message = "failed", response.text[:200] or "no words"
-    where = f"{request.method} {request.path.partition('?')[0]}"
-    raise ServiceError(f"{where}: {response.status_code}, {message}", code, response.status_code)
-
-
-def _httpx() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise ImportError("this needs httpx: pip install 'ensemble-sampling[client]'") from error
-    return httpx
+        code, message = "failed", found.text[:200] or "no words"
+    where, status = f"{found.request.method} {found.request.url.path}", found.status_code
+    raise ServiceError(f"{where}: {status}, {message}", code, status)
 
 
 class Client(_Requests):
@@ -229,77 +287,17 @@ class Client(_Requests):
     retries: how often to try again.
     """
 
-    def choose(
-        self,
-        actions: Any = None,
-        *,
-        context: Any = None,
-        available: Any = None,
-        event: str | None = None,
-    ) -> Decision:
-        """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
-        offer = _offer(actions, context, available, _named("event", event))
-        return self._send(self._choose(offer))
-
-    def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
-        """Several decisions, all of them or none: each {"actions", "context", "available",
-        "event"}, as far as it has them."""
-        return self._send(self._choose_many(offers))
-
-    def learn(self, id: str, outcome: Any) -> bool:
-        """What came of a decision, or of an event; False if it was known."""
-        return self._send(self._learn(id, outcome))
-
-    def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
-        """The same for pairs (id, outcome), all of them or none."""
-        return self._send(self._learn_many(pairs))
-
-    def correct(self, id: str, outcome: Any) -> bool:
-        """The outcome turned out to be another; False if it is what is known."""
-        return self._send(self._correct(id, outcome))
-
-    def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
-        """Add to an outcome; the same `ref` counts once, and without one this call does."""
-        return self._send(self._add(id, amount, ref))
-
-    def expire(self, older_than: float, outcome: Any) -> int:
-        """Assume an outcome for decisions older than so many seconds; how many there were."""
-        return self._send(self._expire(older_than, outcome))
-
-    def predict(
-        self, actions: Any = None, *, context: Any = None, available: Any = None
-    ) -> Prediction:
-        """What a decision would be made of; nothing is recorded."""
-        offer = _offer(actions, context, available)
-        return self._send(self._post("predict", offer, _prediction))
-
-    def summary(self) -> Summary:
-        """How the bandit is doing, for people too."""
-        return self._send(self._get("summary", _summary))
-
-    def log(self, first: int = 0, count: int | None = None) -> dict[str, list[Any]]:
-        """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
-        columns: dict[str, list[Any]] = {}
-        at: int | None = first
-        while at is not None and (request := self._page(at, first, count)):
-            at = _join(columns, self._send(request))
-        return columns
-
-    def _send(self, request: _Request) -> Any:
-        httpx = _httpx()
-        for attempt in range(self._retries + 1):
-            response = None
+    def _run(self, steps: Reply[T]) -> T:
+        found = None
+        while True:
             try:
-                response = self._http.request(
-                    request.method, request.path, content=request.body, headers=JSON
-                )
-                if response.status_code not in AGAIN or attempt == self._retries:
-                    return _read(request, response)
-            except httpx.TransportError as error:
-                if attempt == self._retries:
-                    raise _unreachable(error, attempt + 1) from error
-            sleep(self._wait(attempt, response))
-        raise AssertionError("the last attempt returns or raises")
+                step = steps.send(found)
+            except StopIteration as end:
+                return end.value
+            try:
+                found = sleep(step) if isinstance(step, float) else self._http.send(step)
+            except self._unreachable as error:
+                found = error
 
     def close(self) -> None:
         self._http.close()
@@ -316,76 +314,21 @@ class AsyncClient(_Requests):
 
     _sender = "AsyncClient"
 
-    async def choose(
-        self,
-        actions: Any = None,
-        *,
-        context: Any = None,
-        available: Any = None,
-        event: str | None = None,
-    ) -> Decision:
-        """See `Client.choose`."""
-        offer = _offer(actions, context, available, _named("event", event))
-        return await self._send(self._choose(offer))
-
-    async def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> list[Decision]:
-        """See `Client.choose_many`."""
-        return await self._send(self._choose_many(offers))
-
-    async def learn(self, id: str, outcome: Any) -> bool:
-        """See `Client.learn`."""
-        return await self._send(self._learn(id, outcome))
-
-    async def learn_many(self, pairs: Iterable[tuple[str, Any]]) -> list[bool]:
-        """See `Client.learn_many`."""
-        return await self._send(self._learn_many(pairs))
-
-    async def correct(self, id: str, outcome: Any) -> bool:
-        """See `Client.correct`."""
-        return await self._send(self._correct(id, outcome))
-
-    async def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
-        """See `Client.add`."""
-        return await self._send(self._add(id, amount, ref))
-
-    async def expire(self, older_than: float, outcome: Any) -> int:
-        """See `Client.expire`."""
-        return await self._send(self._expire(older_than, outcome))
-
-    async def predict(
-        self, actions: Any = None, *, context: Any = None, available: Any = None
-    ) -> Prediction:
-        """See `Client.predict`."""
-        offer = _offer(actions, context, available)
-        return await self._send(self._post("predict", offer, _prediction))
-
-    async def summary(self) -> Summary:
-        """See `Client.summary`."""
-        return await self._send(self._get("summary", _summary))
-
-    async def log(self, first: int = 0, count: int | None = None) -> dict[str, list[Any]]:
-        """See `Client.log`."""
-        columns: dict[str, list[Any]] = {}
-        at: int | None = first
-        while at is not None and (request := self._page(at, first, count)):
-            at = _join(columns, await self._send(request))
-        return columns
-
-    async def _send(self, request: _Request) -> Any:
-        httpx = _httpx()
-        for attempt in range(self._retries + 1):
-            response = None
+    async def _run(self, steps: Reply[T]) -> T:
+        found = None
+        while True:
             try:
-                response = await self._http.request(
-                    request.method, request.path, content=request.body, headers=JSON
+                step = steps.send(found)
+            except StopIteration as end:
+                return end.value
+            try:
+                found = (
+                    await asyncio.sleep(step)
+                    if isinstance(step, float)
+                    else await self._http.send(step)
                 )
-                if response.status_code not in AGAIN or attempt == self._retries:
-                    return _read(request, response)
-            except httpx.TransportError as error:
-                if attempt == self._retries:
-                    raise _unreachable(error, attempt + 1) from error
-            await asyncio.sleep(self._wait(attempt, response))
-        raise AssertionError("the last attempt returns or raises")
+            except self._unreachable as error:
+                found = error
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -395,15 +338,3 @@ class AsyncClient(_Requests):
 
     async def __aexit__(self, *_: Any) -> None:
         await self.close()
-
-
-def _join(columns: dict[str, list[Any]], page: Mapping[str, Any]) -> int | None:
-    """Add a page of the log to what there is; where the next one begins, None at the end."""
-    for name, values in page["columns"].items():
-        columns.setdefault(name, []).extend(values)
-    return page["next"]
-
-
-def _unreachable(error: Exception, attempts: int) -> ServiceError:
-    what = str(error) or type(error).__name__
-    return ServiceError(f"the service cannot be reached, tried {attempts} times: {what}")

@@ -3,11 +3,6 @@
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
@@ -15,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
+from services import ready, started
 
 import ensemble_sampling as es
 from ensemble_sampling.serve.http.keys import Keys
@@ -47,40 +43,14 @@ def simulated(folder: Path, decisions: int) -> None:
                 bandit.learn(made.id, float(rng.random() < 0.5 + 0.4 * worth))
 
 
-@contextmanager
-def served(folder: Path):
-    """The address of a service over a folder, and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", str(folder)]
-    log = folder.parent / f"{folder.name}.log"
-    with log.open("w") as out:
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=out, stderr=out)
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 90
-    try:
-        while True:
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the service did not start:\n{log.read_text()}")
-            time.sleep(0.2)
-        yield url, process
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     place = tmp_path_factory.mktemp("place")
     simulated(place / "default", 150)
     with es.Bandit.open(place / "quiet"):
         pass
-    with served(place) as (url, _):
+    with started(place) as (_, url, _):
+        ready(url)
         yield url
 
 
@@ -294,7 +264,8 @@ def test_a_key_is_asked_for_kept_in_the_tab_alone_and_its_absence_said(tmp_path,
     keys = Keys(Storage.of(place))
     reads, _ = keys.create(["read"])
     decides, _ = keys.create(["decide"])
-    with served(place) as (url, process):
+    with started(place) as (process, url, _):
+        ready(url)
         page = visit(url, quiet=False)  # a browser logs answers of 401 as errors
         prompt = page.get_by_label("Key with the scope read")
         expect(prompt).to_be_focused()

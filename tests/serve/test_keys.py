@@ -11,9 +11,10 @@ from services import running
 from typer.testing import CliRunner
 
 from ensemble_sampling.cli import app
+from ensemble_sampling.serve.http.access import Access
+from ensemble_sampling.serve.http.api import OPERATIONS
 from ensemble_sampling.serve.http.app import build
-from ensemble_sampling.serve.http.keys import KeyCache, Keys
-from ensemble_sampling.serve.http.routes import OPERATIONS
+from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.service import Service
 from ensemble_sampling.serve.storage import Storage
 
@@ -42,25 +43,22 @@ def served(tmp_path_factory):
 
 
 def bearer(key):
-    return {"Authorization": f"Bearer {key}"}
+    return {"Authorization": f"Bearer {key}".encode("latin-1")} if key is not None else {}
 
 
 def asked(http, operation, bandit, key):
     path = operation.path.format(name=bandit, shadow="nobody")
-    headers = {} if key is None else bearer(key)
-    return http.request(operation.method, path, headers=headers, content=b"{}", timeout=60)
+    return http.request(operation.method, path, headers=bearer(key), content=b"{}", timeout=60)
 
 
 CLOSED = [each for each in OPERATIONS if each.needs is not None]
 
 
 @pytest.mark.parametrize("operation", CLOSED, ids=lambda o: f"{o.method} {o.path}")
-def test_every_operation_asks_for_a_key_and_its_scope(served, operation):
+def test_every_operation_asks_for_a_key_its_scope_and_its_bandit(served, operation):
     _, http, keys = served
     for key in (None, "x", "es_wrong", keys["read"][:-1], keys["read"] + "x", "\u00e9"):
-        headers = {} if key is None else {"Authorization": f"Bearer {key}".encode("latin-1")}
-        path = operation.path.format(name="default", shadow="nobody")
-        found = http.request(operation.method, path, headers=headers, content=b"{}")
+        found = asked(http, operation, "default", key)
         assert found.status_code == 401, (key, found.text)
         assert found.headers["www-authenticate"] == "Bearer"
         assert found.json()["error"]["code"] == "unauthorized"
@@ -71,12 +69,7 @@ def test_every_operation_asks_for_a_key_and_its_scope(served, operation):
         if found.status_code == 403:
             assert repr(operation.needs) in found.json()["error"]["message"]
     assert asked(http, operation, "default", keys["admin"]).status_code not in (401, 403)
-
-
-@pytest.mark.parametrize("operation", CLOSED, ids=lambda o: f"{o.method} {o.path}")
-def test_nothing_of_another_bandit_is_reachable(served, operation):
-    """With a key for one, another that is there is answered for as one that is not."""
-    _, http, keys = served
+    # With a key for one, another that is there is answered for as one that is not.
     there = asked(http, operation, "other", keys["shop"])
     absent = asked(http, operation, "absent", keys["shop"])
     if "{name}" in operation.path:
@@ -89,16 +82,31 @@ def test_nothing_of_another_bandit_is_reachable(served, operation):
 
 
 @pytest.mark.parametrize("of", ["", "/bandits/other", "/bandits/absent"])
-@pytest.mark.parametrize("what", ["rank", "events/x/reward", "events/x/activate"])
-def test_nor_by_personalizer_s_paths(served, of, what):
+@pytest.mark.parametrize(
+    ("what", "needs"),
+    [
+        ("POST rank", "decide"),
+        ("POST multislot/rank", "decide"),
+        ("POST events/x/reward", "learn"),
+        ("POST events/x/activate", "learn"),
+        ("POST multislot/events/x/reward", "learn"),
+        ("GET configurations/service", "read"),
+        ("PUT configurations/service", "admin"),
+        ("GET model", "read"),
+        ("PUT evaluations/x", "admin"),
+    ],
+)
+def test_personalizer_s_paths_ask_for_them_too(served, of, what, needs):
     """Those without a name are the bandit `default`'s."""
     _, http, keys = served
-    path = f"{of}/personalizer/v1.0/{what}"
-    assert http.post(path, content=b"{}").status_code == 401
-    key = {"Ocp-Apim-Subscription-Key": keys["shop"]}
-    assert http.post(path, content=b"{}", headers=key).status_code == 404
-    wrong = {"Ocp-Apim-Subscription-Key": keys["read"]}
-    assert http.post(path, content=b"{}", headers=wrong).status_code == 403
+    method, _, path = what.partition(" ")
+    path = f"{of}/personalizer/v1.0/{path}"
+    assert http.request(method, path).status_code == 401
+    for who in ("decide", "learn", "read"):
+        found = http.request(method, path, headers={"Ocp-Apim-Subscription-Key": keys[who]})
+        assert (found.status_code == 403) == (who != needs)
+    found = http.request(method, path, headers={"Ocp-Apim-Subscription-Key": keys["shop"]})
+    assert found.status_code == 404
 
 
 def test_a_list_of_bandits_has_those_that_the_key_is_for(served):
@@ -108,15 +116,11 @@ def test_a_list_of_bandits_has_those_that_the_key_is_for(served):
     assert found["shop"].json()["bandits"] == ["shop"]
 
 
-def test_a_subscription_key_is_a_key(served):
+def test_a_subscription_key_is_a_key_and_some_pages_need_none(served):
     _, http, keys = served
     headers = {"Ocp-Apim-Subscription-Key": keys["decide"]}
     found = http.post("/v1/bandits/default/choose", headers=headers, json=OFFER, timeout=60)
     assert found.status_code == 200
-
-
-def test_health_and_the_api_s_description_need_no_key(served):
-    _, http, _ = served
     for path in ("/healthz", "/readyz", "/openapi.json"):
         assert http.get(path).status_code == 200
 
@@ -159,9 +163,10 @@ def test_the_key_is_printed_once_and_only_its_hash_is_kept(tmp_path):
 def test_a_key_expires(tmp_path):
     keys = Keys(Storage.of(tmp_path))
     secret, _ = keys.create(["read"], days=1.0)
-    ring = KeyCache(keys)
-    assert ring.empty
+    ring = Access(Storage.of(tmp_path), local=True, rate=0.0)
+    assert ring.open
     ring.refresh()
+    assert not ring.open
     found = ring.find(secret)
     assert found is not None
     assert found.expires == pytest.approx(time.time() + 86400, abs=60)
@@ -176,17 +181,17 @@ def test_a_place_whose_keys_are_all_revoked_does_not_open_again(tmp_path):
     keys = Keys(Storage.of(tmp_path))
     _, key = keys.create(["read"])
     keys.revoke(key.id)
-    service = Service(tmp_path)
-    service.keys.refresh()
-    assert not service.open
+    access = Service(tmp_path).access
+    access.refresh()
+    assert not access.open
     (tmp_path / "service.sqlite").unlink()  # nor does one that runs, when they are lost
-    service.keys.refresh()
-    assert not service.open
+    access.refresh()
+    assert not access.open
 
 
 def test_without_keys_a_service_is_open_to_this_machine_alone(tmp_path):
-    assert Service(tmp_path).open
-    assert not Service(tmp_path, local=False).open
+    assert Service(tmp_path).access.open
+    assert not Service(tmp_path, local=False).access.open
     found = runner.invoke(app, ["serve", str(tmp_path), "--host", "0.0.0.0", "--port", "0"])
     assert found.exit_code == 2
     assert "without keys only this machine is served" in found.stderr

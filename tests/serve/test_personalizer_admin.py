@@ -14,39 +14,20 @@ from azure.ai.personalizer import PersonalizerAdministrationClient
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from personalizer import admin, asked, client, decisions, outcome, running, send, served
+from services import until
 
-from ensemble_sampling.serve.engine import Refused, Settings
+from ensemble_sampling.serve.personalizer import evaluations
 from ensemble_sampling.serve.personalizer.settings import duration
+from ensemble_sampling.serve.types import Settings
 
 
 def error(caught: Any) -> Any:
     return caught.value.error
 
 
-@pytest.fixture
-def stage(running, monkeypatch) -> dict[str, Any]:
-    """Who is in charge and what was learned, told by an engine that has one candidate."""
-    now: dict[str, Any] = {"charge": "default", "state": b"learned"}
-
-    def take(content: bytes) -> None:
-        if not content.startswith(b"learned"):
-            raise Refused("invalid", "not a state")
-        now["state"] = content
-
-    def sweet(offer: Any) -> list[float]:
-        return [0.0, 1.0, 0.0]
-
-    for name, does in {
-        "candidates": lambda: ["sweet"],
-        "candidate": {"sweet": sweet}.__getitem__,
-        "in_charge": lambda: (now["charge"], "an agent"),
-        "shadow": lambda name: None,
-        "promote": lambda name: now.update(charge=name),
-        "export_state": lambda: now["state"],
-        "import_state": take,
-    }.items():
-        monkeypatch.setattr(running.engine, name, does)
-    return now
+def administer(running, bandit: str) -> PersonalizerAdministrationClient:
+    key, url = AzureKeyCredential(running.key), f"{running.url}/bandits/{bandit}"
+    return PersonalizerAdministrationClient(url, key, retry_total=0)
 
 
 def test_the_configuration_is_what_the_bandit_is_served_by(admin, running):
@@ -60,12 +41,12 @@ def test_the_configuration_is_what_the_bandit_is_served_by(admin, running):
         "learningMode": "Apprentice",
     }
     answered = admin.update_service_configuration(config)
-    assert running.engine.settings == Settings(600.0, -0.5, "sum", "apprentice", 0.2)
+    assert running.engine.replicas.settings == Settings(600.0, -0.5, "sum", "apprentice", 0.2)
     assert answered == config | {"rewardWaitTime": "PT10M"} == admin.get_service_configuration()
     back = answered | {"rewardWaitTime": "PT0S", "learningMode": "Online"}
     back |= {"rewardAggregation": "earliest"}
     admin.update_service_configuration(back)
-    assert running.engine.settings == Settings(None, -0.5, "first", "online", 0.2)
+    assert running.engine.replicas.settings == Settings(None, -0.5, "first", "online", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +68,7 @@ def test_what_cannot_be_configured_is_refused(admin, running, change, code):
         admin.update_service_configuration(config | change)
     assert error(caught).code == code
     assert next(iter(change)) in f"{error(caught).target}"
-    assert running.engine.settings == Settings()
+    assert running.engine.replicas.settings == Settings()
 
 
 @pytest.mark.parametrize(
@@ -106,26 +87,32 @@ def test_seconds_are_durations(seconds, text):
     assert isodate.parse_duration(text).total_seconds() == seconds
 
 
-def test_a_candidate_is_put_in_charge_by_its_name(admin, stage):
-    assert admin.get_policy() == {"name": "default", "arguments": "an agent"}
-    vw = {"name": "mine", "arguments": "--cb_explore_adf --epsilon 0.2"}
-    with pytest.raises(HttpResponseError) as caught:
-        admin.update_policy(vw)
-    assert error(caught).code == "InvalidPolicyConfiguration"
-    assert "'sweet'" in error(caught).message
-    assert admin.update_policy({"name": "sweet", "arguments": ""})["name"] == "sweet"
-    stage["charge"] = "default"
-    assert admin.reset_policy()["name"] == "default"
+def test_a_candidate_is_put_in_charge_by_its_name(admin, running):
+    assert admin.get_policy()["name"] == admin.reset_policy()["name"] == "default"
+    send(running, "POST", "bandits/other/personalizer/v1.0/rank", json=asked())
+    with administer(running, "other") as other:
+        vw = {"name": "mine", "arguments": "--cb_explore_adf --epsilon 0.2"}
+        with pytest.raises(HttpResponseError) as caught:
+            other.update_policy(vw)
+        assert error(caught).code == "InvalidPolicyConfiguration"
+        assert "'rival'" in error(caught).message
+        assert other.update_policy({"name": "rival", "arguments": ""})["name"] == "rival"
+        assert "EnsembleSampling" in other.get_policy()["arguments"]
+        with pytest.raises(HttpResponseError, match="no agent 'default'"):
+            other.reset_policy()
 
 
-def test_a_model_is_exported_and_imported(admin, stage):
-    assert b"".join(admin.export_model(signed=True)) == b"learned"
-    admin.import_model(io.BytesIO(b"learned more"))
-    assert stage["state"] == b"learned more"
-    stage["state"] = b"learned"
-    with pytest.raises(HttpResponseError) as caught:
-        admin.import_model(io.BytesIO(b"PK"))
-    assert error(caught).code == "InvalidModelImportFormat"
+def test_a_model_is_exported_and_imported(admin, client, running):
+    client.reward(client.rank(asked())["eventId"], {"value": 1.0})
+    model = b"".join(admin.export_model(signed=True))
+    with administer(running, "twin") as twin:
+        with pytest.raises(ResourceNotFoundError):  # nothing has been learned yet
+            twin.export_model()
+        twin.import_model(io.BytesIO(model))
+        assert len(b"".join(twin.export_model())) > 0
+        with pytest.raises(HttpResponseError) as caught:
+            twin.import_model(io.BytesIO(b"PK"))
+        assert error(caught).code == "InvalidModelImportFormat"
 
 
 def test_the_log_says_from_when_to_when(admin, client, running):
@@ -136,27 +123,10 @@ def test_the_log_says_from_when_to_when(admin, client, running):
     made = datetime.datetime.fromisoformat(found["dateRange"]["to"])
     assert abs(made.timestamp() - time.time()) < 60
     assert admin.get_model_properties()["creationTime"] == found["dateRange"]["from"]
-
-
-def test_an_empty_log_has_no_properties(running):
-    path = "bandits/other/personalizer/v1.1-preview.3"
+    path = "bandits/empty/personalizer/v1.1-preview.3"
     reply = send(running, "GET", f"{path}/logs/properties")
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "LogsPropertiesNotFound")
     assert send(running, "GET", f"{path}/model/properties").json() == {}
-
-
-def other(running) -> PersonalizerAdministrationClient:
-    """Administers the bandit that has decided nothing."""
-    key = AzureKeyCredential(running.key)
-    return PersonalizerAdministrationClient(f"{running.url}/bandits/other", key, retry_total=0)
-
-
-def test_what_is_not_there_yet_or_cannot_be_is_said(running):
-    with other(running) as admin:
-        with pytest.raises(ResourceNotFoundError):
-            admin.export_model()
-        with pytest.raises(HttpResponseError, match="InvalidModelImportFormat"):
-            admin.import_model(io.BytesIO(b"anything"))
 
 
 def test_an_apprentice_takes_the_first_action_that_is_not_excluded(admin, client):
@@ -181,22 +151,13 @@ def test_a_default_reward_is_given_after_the_waiting_time_to_what_is_active(admi
     client.rank(asked(eventId="rewarded", deferActivation=True))
     client.reward("rewarded", {"value": 1.0})
     admin.update_service_configuration(waiting)
-    assert awaited(running, "active") == -0.5
+    until(lambda: outcome(running, "active") == -0.5)
     assert outcome(running, "inactive") is None
     client.activate("inactive")
-    assert awaited(running, "inactive") == -0.5
+    until(lambda: outcome(running, "inactive") == -0.5)
     assert outcome(running, "rewarded") == 1.0
     client.reward("active", {"value": 1.0})  # too late: accepted and ignored
     assert outcome(running, "active") == -0.5
-
-
-def awaited(running, event: str) -> float:
-    for _ in range(200):
-        found = outcome(running, event)
-        if found is not None:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"no outcome of {event}")
 
 
 @pytest.mark.parametrize("call", ["delete_logs", "reset_model"])
@@ -216,15 +177,24 @@ def when(hours: float) -> str:
 
 def finished(admin, id: str) -> dict[str, Any]:
     times = dict.fromkeys(("start_time", "end_time"), datetime.datetime.now(datetime.UTC))
-    for _ in range(600):
-        found = admin.get_evaluation(id, **times)
-        if found["status"] != "Running":
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it does not end")
+    until(lambda: admin.get_evaluation(id, **times)["status"] != "Running")
+    return admin.get_evaluation(id, **times)
 
 
-def test_policies_are_evaluated_on_the_log(admin, client, running, stage):
+def sweet(offer: Any) -> list[float]:
+    return [0.0, 1.0, 0.0]
+
+
+@pytest.fixture
+def promoted(running, monkeypatch) -> list[str]:
+    """What is put in charge, of which `sweet` can be."""
+    names: list[str] = []
+    monkeypatch.setitem(running.engine.replicas.candidates, "sweet", sweet)
+    monkeypatch.setattr(evaluations, "promote", lambda engine, name: names.append(name))
+    return names
+
+
+def test_policies_are_evaluated_on_the_log(admin, client, running, promoted):
     earns = {"pasta": 0.0, "ice cream": 1.0, "salad": 0.5}
     start, before = when(0), decisions(running)  # an apprentice's decisions tell nothing of others
     for n in range(60):
@@ -242,7 +212,7 @@ def test_policies_are_evaluated_on_the_log(admin, client, running, stage):
         "Random": "Random",
         "sweet": "Custom",
     }
-    log = running.engine.page(before, 60)[0]
+    log = running.engine.reader.page(before, 60).columns
     rewards = [reward for reward in log["reward"] if reward is not None]
     online = results["Online"]["summary"]
     assert online["expectedReward"] == pytest.approx(np.mean(rewards))
@@ -254,10 +224,10 @@ def test_policies_are_evaluated_on_the_log(admin, client, running, stage):
     assert values["Baseline"] < min(values["Random"], values["Online"])
     assert values["sweet"] == pytest.approx(1.0, abs=0.25)
     assert found["optimalPolicy"] == max(values, key=lambda name: values[name])
-    _check_lists_and_old_versions(admin, running, stage, values)
+    _check_lists_and_old_versions(admin, running, promoted, values)
 
 
-def _check_lists_and_old_versions(admin, running, stage, values):
+def _check_lists_and_old_versions(admin, running, promoted, values):
     assert [one["id"] for one in admin.list_evaluations()] == ["e1"]
     assert list(admin.list_evaluations(filter_expression="evaluationType eq 'Auto'")) == []
     assert list(admin.list_evaluations(skip=1, top=1)) == []
@@ -269,23 +239,20 @@ def _check_lists_and_old_versions(admin, running, stage, values):
         total = one["totalSummary"]
         assert total["averageReward"] == values[one["name"]]
         assert total["ipsEstimatorNumerator"] <= total["ipsEstimatorDenominator"] * 1.5
-    _check_applying(running, stage, old)
+    _check_applying(running, promoted, old)
     admin.delete_evaluation("e1")
     with pytest.raises(ResourceNotFoundError, match="EvaluationNotFound"):
         finished(admin, "e1")
 
 
-def _check_applying(running, stage, old):
+def _check_applying(running, promoted, old):
     def applied(name: str) -> requests.Response:
         body = {"evaluationId": "e1", "policyName": name}
         return send(running, "POST", f"{old}/configurations/applyFromEvaluation", json=body)
 
-    assert applied("sweet").status_code == 204
-    assert stage["charge"] == "sweet"
-    stage["charge"] = "default"
-    assert applied("Online").status_code == 204
+    assert applied("sweet").status_code == applied("Online").status_code == 204
     assert applied("Random").json()["error"]["code"] == "LearningSettingsNotFound"
-    assert stage["charge"] == "default"
+    assert promoted == ["sweet"]
 
 
 def test_an_evaluation_of_a_time_without_decisions_fails_and_says_so(admin, client, running):
@@ -298,9 +265,7 @@ def test_an_evaluation_of_a_time_without_decisions_fails_and_says_so(admin, clie
     found = finished(admin, id)
     assert (found["status"], found["content"]) == ("Failed", None)
     assert "no logs exist" in found["description"]
-    assert running.engine.kept("personalizer/evaluation/").keys() >= {
-        f"personalizer/evaluation/{id}"
-    }
+    assert f"personalizer/evaluation/{id}" in running.engine.reader.kept("personalizer/")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +277,7 @@ def test_an_evaluation_of_a_time_without_decisions_fails_and_says_so(admin, clie
         ({"policies": [{"name": "sweet", "arguments": ""}] * 2}, "DuplicateCustomPolicyNames"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(admin, stage, change, code):
+def test_what_cannot_be_evaluated_is_refused(admin, promoted, change, code):
     contract = {"name": "mine", "startTime": when(-1), "endTime": when(1), "policies": []}
     with pytest.raises(HttpResponseError) as caught:
         admin.create_evaluation("wrong", contract | change)
@@ -329,7 +294,7 @@ def test_what_cannot_be_evaluated_is_refused(admin, stage, change, code):
         ("PUT", "evaluations/odd"),
     ],
 )
-def test_no_body_makes_administration_fail(running, stage, method, path):
+def test_no_body_makes_administration_fail(running, method, path):
     for odd in (None, 0, "", [], {}, {"name": ""}, {"name": "x"}, {"evaluationId": "x"}):
         reply = send(running, method, f"personalizer/{path}", json=odd)
         assert reply.status_code == 400, (odd, reply.text)

@@ -9,17 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from urllib.parse import quote, unquote
 
 import httpx
 import pytest
 import servers
-from services import ready, running
+from services import ready, running, until
 
-from ensemble_sampling.serve import service as services
-from ensemble_sampling.serve.http.keys import KeyCache, Keys
+from ensemble_sampling.serve.http import access
+from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.service import Service
 from ensemble_sampling.serve.storage import Storage
 
@@ -28,15 +27,7 @@ OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
 @pytest.fixture
 def url():
-    """A database of its own, since a service takes all there is in one, keys too."""
-    import psycopg
-    from psycopg import sql
-
-    server = servers.postgres()
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        name = f"served_{time.time_ns()}"
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server.get_uri().replace("/postgres?", f"/{name}?")
+    return servers.new_database()
 
 
 def test_bandits_and_keys_are_in_the_database(url):
@@ -44,20 +35,19 @@ def test_bandits_and_keys_are_in_the_database(url):
     assert place.names() == []
     assert Keys(place).all() == []
     with running(url, bandits=["shop"]) as (http, service):
-        assert service.open
+        assert service.access.open
         assert service.storage.names() == ["default", "shop"]
         made = httpx.post(f"{http}/v1/bandits/shop/choose", json=OFFER, timeout=60).json()
         assert httpx.put(f"{http}/v1/bandits/new-one", timeout=60).status_code == 201
         secret, key = Keys(place).create(["learn"], bandit="shop")
-        time.sleep(1.0)
         told = {"id": made["id"], "outcome": 1.0}
         path = f"{http}/v1/bandits/shop/outcome"
+        until(lambda: not service.access.open)
         assert httpx.post(path, json=told).status_code == 401
         headers = {"Authorization": f"Bearer {secret}"}
         assert httpx.post(path, json=told, headers=headers, timeout=60).json() == {"new": True}
         assert Keys(place).revoke(key.id)
-        time.sleep(1.0)
-        assert httpx.post(path, json=told, headers=headers).status_code == 401
+        until(lambda: httpx.post(path, json=told, headers=headers).status_code == 401)
     assert place.names() == ["default", "new-one", "shop"]
     assert place.exists("shop")
     assert not place.exists("other")
@@ -68,46 +58,10 @@ def allowed(url):
     return {"Authorization": f"Bearer {Keys(Storage.of(url)).create(['admin'])[0]}"}
 
 
-def test_of_several_who_begin_a_bandit_at_once_one_does(url):
-    headers = allowed(url)
-    with running(url) as (first, _), running(url) as (second, _), ThreadPoolExecutor(6) as pool:
-        ready = threading.Barrier(6)
-
-        def begin(n):
-            ready.wait()
-            body = {"actions": [f"a{n}", f"b{n}"]}
-            path = f"{(first, second)[n % 2]}/v1/bandits/contested"
-            return httpx.put(path, json=body, headers=headers, timeout=60).status_code
-
-        found = list(pool.map(begin, range(6)))
-        assert sorted(found) == [201] + [409] * 5
-        for http in (first, second):
-            path = f"{http}/v1/bandits/contested/choose"
-            made = httpx.post(path, json={}, headers=headers, timeout=60).json()
-            assert made["actions"] == [f"a{found.index(201)}", f"b{found.index(201)}"]
-
-
-def test_no_answer_says_where_the_database_is(url, tmp_path):
-    folder, headers = re.search(r"host=([^&]*)", url)[1], allowed(url)
-    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
-    with running(url.replace(folder, quote(str(tmp_path), safe=""))) as (http, service):
-        line.cut()
-        until(http, 503, "away", 5.0)
-        until_true(lambda: service.engines["default"].trouble)
-        for path in ("default/status", "default/log", "other/log"):
-            found = httpx.get(f"{http}/v1/bandits/{path}", headers=headers, timeout=60)
-            assert found.status_code == 503 or found.json()["trouble"] is not None
-            assert "postgres" not in found.text
-            assert str(tmp_path) not in found.text
-        line.open()
-        until(http, 200, "ok", 10.0)
-    line.cut()
-
-
 def test_a_database_that_is_away_is_said_without_its_password():
     url = "postgresql://me:secret@127.0.0.1:1/nowhere"
     storage = Storage.of(url)
-    for call in (storage.names, Keys(storage).all, KeyCache(Keys(storage)).refresh):
+    for call in (storage.names, Keys(storage).all, Service(url).access.refresh):
         with pytest.raises(OSError, match="does not answer") as found:
             call()
         assert "secret" not in str(found.value)
@@ -153,39 +107,46 @@ class Line:
             sink.shutdown(socket.SHUT_RDWR)
 
 
-def until_true(true):
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+@contextmanager
+def through(tmp_path, url):
+    """(line, URL) of a way to the database."""
+    folder = re.search(r"host=([^&]*)", url)[1]
+    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
+    try:
+        yield line, url.replace(folder, quote(str(tmp_path), safe=""))
+    finally:
+        line.silent = False  # or it would never end
+        line.cut()
 
 
-def until(http, status, said, seconds):
-    end = time.monotonic() + seconds
-    while (found := httpx.get(f"{http}/readyz")).status_code != status:
-        assert time.monotonic() < end, found.text
-        time.sleep(0.02)
-    assert found.json() == {"status": said}
+def becomes(http, status, said):
+    """Wait until it says whether it decides."""
+    until(lambda: httpx.get(f"{http}/readyz").status_code == status, 10.0)
+    assert httpx.get(f"{http}/readyz").json() == {"status": said}
     assert httpx.get(f"{http}/healthz").status_code == 200
 
 
-def test_it_is_not_ready_while_the_database_is_away(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(services, "SILENT", 1.5)
-    folder = re.search(r"host=([^&]*)", url)[1]
-    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
-    with running(url.replace(folder, quote(str(tmp_path), safe=""))) as (http, _):
-        until(http, 200, "ok", 5.0)
+def test_while_the_database_is_away_it_says_so_and_not_where_that_is(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(access, "SILENT", 1.5)
+    headers = allowed(url)
+    with through(tmp_path, url) as (line, place), running(place) as (http, service):
+        becomes(http, 200, "ok")
         line.cut()
-        until(http, 503, "away", 2.0)
+        becomes(http, 503, "away")
+        until(lambda: service.engines["default"].trouble)
+        for path in ("default/status", "default/log", "other/log"):
+            found = httpx.get(f"{http}/v1/bandits/{path}", headers=headers, timeout=60)
+            assert found.status_code == 503 or found.json()["trouble"] is not None
+            assert "postgres" not in found.text
+            assert str(tmp_path) not in found.text
         line.open()
-        until(http, 200, "ok", 5.0)
+        becomes(http, 200, "ok")
         line.silent = True
         try:
-            until(http, 503, "away", 4.0)
+            becomes(http, 503, "away")
         finally:
-            line.silent = False  # or it would never end
-        until(http, 200, "ok", 5.0)
-    line.cut()
+            line.silent = False
+        becomes(http, 200, "ok")
 
 
 def lose(url):
@@ -224,7 +185,7 @@ def test_after_its_connections_were_lost_everything_works_again(url):
 
         for path in REFUSED:
             lose(url)
-            works(7)  # by then the driver has prepared what is asked often
+            works(6)  # by then the driver has prepared what is asked often
             refused(path)
             works()
             lose(url)
@@ -233,7 +194,7 @@ def test_after_its_connections_were_lost_everything_works_again(url):
             refused(path)
             lose(url)
             works()
-        until(http, 200, "ok", 5.0)
+        becomes(http, 200, "ok")
         log = client.get(f"{base}/log").json()["columns"]
     assert log["id"] == known
     assert log["outcome"] == [2.0] * len(known)
@@ -246,41 +207,36 @@ def test_it_is_not_ready_while_only_what_decides_has_no_database(url, monkeypatc
         raise psycopg.OperationalError("no")
 
     with running(url) as (http, service):
-        front = service.engines["default"]._decider
+        ledger = service.engines["default"].replicas.ledger
         decide = f"{http}/v1/bandits/default/choose"
-        until(http, 200, "ok", 5.0)
+        becomes(http, 200, "ok")
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200
         with monkeypatch.context() as patch:
-            patch.setattr(front._ledger._database, "standing", away)
+            patch.setattr(ledger._database, "standing", away)
             assert httpx.post(decide, json=OFFER, timeout=60).status_code == 503
-            until(http, 503, "away", 5.0)
+            becomes(http, 503, "away")
             assert httpx.post(decide, json=OFFER, timeout=60).status_code == 503
-        until(http, 200, "ok", 5.0)
+        becomes(http, 200, "ok")
         assert httpx.post(decide, json=OFFER, timeout=60).status_code == 200
 
 
 def test_told_to_end_it_does_also_while_the_database_is_silent(url, tmp_path):
-    folder = re.search(r"host=([^&]*)", url)[1]
-    line = Line(tmp_path, f"{unquote(folder)}/.s.PGSQL.5432")
-    place = url.replace(folder, quote(str(tmp_path), safe=""))
     code = (
-        "import sys; from ensemble_sampling.serve import run; run.LAST = 3; "
+        "import sys; from ensemble_sampling.serve import run; run.LAST = 2; "
         "sys.exit(run.serve(run.Options(sys.argv[1], port=0)))"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, place], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        http = process.stdout.readline().decode().split()[-1]
-        ready(http)
-        line.silent = True
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    finally:
-        line.silent = False
-        process.kill()
-        line.cut()
+    with through(tmp_path, url) as (line, place):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, place], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            ready(process.stdout.readline().decode().split()[-1])
+            line.silent = True
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 1
     assert b"Timeout" in said
     assert b"postgres.py" in said  # where it waits

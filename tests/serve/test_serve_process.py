@@ -1,49 +1,32 @@
 """The service as processes: it listens, ends gracefully, and workers that die are started anew."""
 
 import json
+import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from itertools import pairwise
 
 import httpx
 import pytest
-from services import ready
+from services import ready, started, until
 
 import ensemble_sampling as es
-from ensemble_sampling.serve import supervisor
+from ensemble_sampling.serve import run, supervisor
 from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.storage import Storage
 
 OFFER = {"actions": {"a": {"x": "1"}, "b": {"x": "2"}}}
 
 
-@contextmanager
-def started(*arguments):
-    """(process, url, lines it printed) of a service on a free port."""
-    command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", *map(str, arguments)]
-    process = subprocess.Popen(
-        [*command, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", lines[0])
-        assert found, (lines, process.stderr and process.stderr.read())
-        yield process, found[1], lines
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        process.communicate()
+def ended(process, number):
+    """What a process printed as errors until it ended, as it was told by a signal."""
+    process.send_signal(number)
+    assert process.wait(30) == 0
+    return process.stderr.read()
 
 
 def children(process):
@@ -59,11 +42,14 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         assert "keys create" in lines[2]
         ready(url)
         made = httpx.post(f"{url}/v1/bandits/default/choose", json=OFFER, timeout=60).json()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-    secret, _ = Keys(Storage.of(tmp_path / "place")).create(["read"])
+        taken = url.rpartition(":")[2]
+        command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", str(tmp_path / "other")]
+        found = subprocess.run([*command, "--port", taken], capture_output=True, text=True)
+        assert found.returncode == 2
+        assert f"cannot listen on 127.0.0.1:{taken}" in found.stderr
+        assert "Traceback" not in found.stderr
+        assert ended(process, signal.SIGINT) == ""
+    secret, _ = Keys(Storage.of(tmp_path / "place")).create(["read", "decide"])
     with started(tmp_path / "place", "--access-log") as (process, url, lines):
         assert lines[2].startswith("keys: asked for")
         ready(url)
@@ -71,43 +57,26 @@ def test_it_says_where_it_listens_and_ends_when_told(tmp_path):
         found = httpx.get(f"{url}/v1/bandits/default/log", headers=headers).json()
         assert found["columns"]["id"] == [made["id"]]
         assert found["columns"]["outcome"] == [None]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        assert process.stderr is not None
-        logged = process.stderr.read()
+        answer = _in_flight(process, url, secret)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        logged = ended(process, signal.SIGTERM)
         assert '"GET /v1/bandits/default/log HTTP/1.1" 200' in logged
         assert secret not in logged
 
 
-def test_a_request_in_flight_is_answered_when_it_ends(tmp_path):
-    with started(tmp_path / "place") as (process, url, _):
-        ready(url)
-        body = json.dumps(OFFER).encode()
-        head = "POST /v1/bandits/default/choose HTTP/1.1\r\nHost: localhost\r\n"
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
-            connection.sendall(
-                f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            )
-            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # it waits for the body
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-            connection.sendall(body)
-            found = b"".join(iter(lambda: connection.recv(65536), b""))
-        assert found.startswith(b"HTTP/1.1 200 ")
-        assert process.wait(30) == 0
-
-
-def test_a_port_that_is_taken_is_said(tmp_path):
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = str(other.getsockname()[1])
-        command = [sys.executable, "-m", "ensemble_sampling.cli", "serve", str(tmp_path), "--port"]
-        found = subprocess.run([*command, port], capture_output=True, text=True, timeout=60)
-    assert found.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in found.stderr
-    assert "Traceback" not in found.stderr
+def _in_flight(process, url, secret):
+    """The answer to a request whose body comes only when the process was told to end."""
+    body = json.dumps(OFFER).encode()
+    head = f"POST /v1/bandits/default/choose HTTP/1.1\r\nAuthorization: Bearer {secret}\r\n"
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        length = f"Host: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(f"{head}Expect: 100-continue\r\n{length}".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")  # it waits for the body
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        connection.sendall(body)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks for children in /proc")
@@ -121,15 +90,9 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
             with es.Client(url, timeout=60, retries=20) as client:
                 made.append(client.choose(OFFER["actions"]).id)
         os.kill(first[0], signal.SIGKILL)
-        until = time.monotonic() + 30
-        while time.monotonic() < until and (
-            len(children(process)) < 2 or first[0] in children(process)
-        ):
-            time.sleep(0.05)
+        until(lambda: len(children(process)) == 2 and first[0] not in children(process))
         second = children(process)
-        assert len(second) == 2
         assert first[1] in second
-        assert first[0] not in second
         for id in made:
             with es.Client(url, timeout=60, retries=20) as client:
                 assert client.learn(id, 1.0)
@@ -138,10 +101,7 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         assert f"ensemble_requests_total{{{said}}} 8.0\n" in counted
         os.kill(process.pid, signal.SIGKILL)  # workers end with their supervisor
         process.wait(30)
-        until = time.monotonic() + 30
-        while time.monotonic() < until and any(map(lives, second)):
-            time.sleep(0.05)
-        assert not any(map(lives, second))
+        until(lambda: not any(map(lives, second)))
 
 
 def lives(number):
@@ -152,24 +112,45 @@ def lives(number):
         return False
 
 
-def test_a_supervisor_waits_longer_each_time_a_worker_dies_at_once(monkeypatch):
+@pytest.fixture
+def dead(monkeypatch):
+    """Processes that end at once; whether each was told to wait until it decides."""
+    told = []
+
     class Dead:
-        def __init__(self, *_, **__):
-            starts.append(now[0])
+        def __init__(self, command, env, **_):
+            told.append("true" in env[supervisor.OPTIONS])
 
         def poll(self):
-            return 1
+            return -9
 
-    starts, now = [], [0.0]
     monkeypatch.setattr(supervisor.subprocess, "Popen", Dead)
-    worker = supervisor.Worker(0, {}, ())
-    while now[0] < 30.0:
-        worker.look(now[0])
-        now[0] += 0.05
+    return told
+
+
+def test_a_supervisor_waits_longer_each_time_a_worker_dies_at_once(dead):
+    starts, now, worker = [], 0.0, supervisor.Worker(0, {}, ())
+    while now < 20.0:
+        before = len(dead)
+        worker.look(now)
+        starts += [now] * (len(dead) - before)
+        now += 0.05
     waits = [b - a for a, b in pairwise(starts)]
     assert waits[0] == pytest.approx(0.1, abs=0.01)  # seen at one look, started at the next
-    for wait, least in zip(waits[1:6], (0.5, 1.0, 2.0, 4.0, 8.0), strict=True):
+    for wait, least in zip(waits[1:5], (0.5, 1.0, 2.0, 4.0), strict=True):
         assert least <= wait <= least + 0.2
+
+
+def test_who_is_started_anew_leaves_connections_to_the_others(dead):
+    workers = [supervisor.Worker(number, {}, ()) for number in range(2)]
+    for worker in workers:
+        worker.look(0.0)
+        assert worker.first
+    for worker in workers:
+        assert worker.look(20.0) == -9
+        worker.look(20.0)
+        assert not worker.first
+    assert dead == [False, True, True, True]
 
 
 def test_a_supervisor_imports_nothing_heavy():
@@ -179,3 +160,24 @@ def test_a_supervisor_imports_nothing_heavy():
     )
     command = [sys.executable, "-P", "-c", code, supervisor.__file__]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_as_many_files_may_be_open_as_the_system_allows():
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
+        found = run.raise_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert found == hard or hard == resource.RLIM_INFINITY
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_key_in_a_url_is_not_kept_in_the_access_log():
+    record = logging.LogRecord(
+        "uvicorn.access", logging.INFO, "", 0, '%s - "%s %s HTTP/%s" %d',
+        ("127.0.0.1:1", "GET", "/v1/bandits?key=es_secret", "1.1", 401), None,
+    )  # fmt: skip
+    assert run._without_query(record)
+    assert record.getMessage() == '127.0.0.1:1 - "GET /v1/bandits HTTP/1.1" 401'

@@ -1,9 +1,11 @@
-"""What an administrator changes of a bandit that several processes serve: settings, shadows, who
-is in charge; and what was learned elsewhere."""
+"""What an administrator does to a bandit that several processes serve: change its settings, its
+shadows and the agent in charge, and import what another bandit has learned."""
 
 from base64 import b64encode
 from hashlib import sha256
 from typing import Any
+
+from msgspec import structs
 
 from .. import checks
 from ..decide import shadows
@@ -11,34 +13,32 @@ from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
 from ..files import Damaged
 from ..inputs.hashing import Hasher
-from .replicas import APPRENTICE, SETTINGS, Replicas, refusing
-from .types import Refused, Settings
+from .replicas import APPRENTICE, SETTINGS, Replicas
+from .types import Refused, Settings, refusing
 
-IMPORTED = "imported"  # where a ledger keeps the digests of files that were taken in
-KEPT = "kept"  # where a ledger keeps what others want to be kept
+IMPORTED = "imported"  # the setting with the digests of files that were imported
+KEPT = "kept"  # the setting with what `keep` stores
 
 
 def configure(replicas: Replicas, settings: Settings) -> None:
-    """From now on, in all processes."""
-    ledger, main = replicas.ledger, replicas.main
-    with replicas.door:
-        with ledger.turn():
-            with refusing():
-                checks.outcome(settings.default)
-                if settings.wait is not None and main.width is not None:
-                    main.outcome(settings.default, ledger)  # which it will have to learn
-            apprentice = shadows.recorded(ledger).get(APPRENTICE)
-            if settings.mode == "apprentice" and apprentice is None:
-                ledger.add_shadow(APPRENTICE, main.setup.description)
-            if settings.mode != "apprentice" and apprentice is not None:
-                ledger.add_shadow(APPRENTICE, None)
-            ledger.set(SETTINGS, settings.record())
-        replicas.load()
+    """Change the settings, in all processes."""
+    with replicas.change():
+        ledger, main = replicas.ledger, replicas.main
+        with refusing():
+            checks.outcome(settings.default)
+            if settings.wait is not None and main.width is not None:
+                main.outcome(settings.default, ledger)  # refuses what the agent cannot learn
+        apprentice = shadows.recorded(ledger).get(APPRENTICE)
+        if settings.mode == "apprentice" and apprentice is None:
+            ledger.add_shadow(APPRENTICE, main.setup.description)
+        if settings.mode != "apprentice" and apprentice is not None:
+            ledger.add_shadow(APPRENTICE, None)
+        ledger.set(SETTINGS, structs.asdict(settings))
 
 
 def keep(replicas: Replicas, name: str, content: bytes | None) -> None:
-    """Remember something small with the ledger; None forgets it."""
-    with replicas.door, replicas.ledger.turn():
+    """Store something small with the ledger; None removes it."""
+    with replicas.turn():
         kept = replicas.ledger.setting(KEPT) or {}
         kept.pop(name, None)
         if content is not None:
@@ -46,32 +46,28 @@ def keep(replicas: Replicas, name: str, content: bytes | None) -> None:
         replicas.ledger.set(KEPT, kept)
 
 
-def take_in(replicas: Replicas, content: bytes) -> int:
-    """Learn what another bandit of the same configuration has learned from; how much. The same
-    file again is no news: nothing of it is learned twice."""
-    ledger = replicas.ledger
-    with replicas.door:
-        try:
-            about, features = read_history(content)
-        except Damaged as error:
-            raise Refused("invalid", str(error)) from error
-        try:
-            with replicas.turn():
-                known = ledger.setting(IMPORTED) or []
-                if (digest := sha256(content).hexdigest()) in known:
-                    return 0
-                if replicas.main.width is None:
-                    _settle_as(replicas, about)
-                with refusing():
-                    found = import_history(ledger, replicas.main, about, features)
-                ledger.set(IMPORTED, [*known, digest])
-                return found
-        finally:
-            replicas.load()
+def import_state(replicas: Replicas, content: bytes) -> int:
+    """Learn from the exported history of a bandit of the same configuration; how many outcomes. The
+    same file a second time adds nothing."""
+    try:
+        about, features = read_history(content)
+    except Damaged as error:
+        raise Refused("invalid", str(error)) from error
+    with replicas.change():
+        ledger, digest = replicas.ledger, sha256(content).hexdigest()
+        known = ledger.setting(IMPORTED) or []
+        if digest in known:
+            return 0
+        if replicas.main.width is None:
+            _settle_as(replicas, about)
+        with refusing():
+            found = import_history(ledger, replicas.main, about, features)
+        ledger.set(IMPORTED, [*known, digest])
+        return found
 
 
 def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
-    """Within a turn: what the first decision settles was settled elsewhere."""
+    """Within a turn: settle what the first decision would have, as the other bandit did."""
     said, theirs = replicas.ledger.description, about["agent"]
     known = {name: theirs[name] for name in ("hasher", "columns") if name in theirs}
     if replicas.main.setup.recipe is not None and {**said, **known} != said:
@@ -83,35 +79,30 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
 
 
 def shadow(replicas: Replicas, name: str) -> None:
-    """Let one of the candidates watch from now on; it learns all that is recorded."""
-    ledger, candidates = replicas.ledger, replicas.candidates
+    """Make a candidate a shadow, which learns everything that is recorded."""
+    candidates = replicas.candidates
     if name not in candidates:
-        raise Refused("unknown", f"there is no candidate {name!r}, but {[*candidates]}")
-    with replicas.door:
-        with ledger.turn():
-            if replicas.main.agent is None:
-                raise Refused("conflict", "there is no decision yet, on which shadows watch")
-            if name in shadows.recorded(ledger):
-                return
+        raise Refused("unknown", f"there is no candidate {name!r}; there are {[*candidates]}")
+    with replicas.change():
+        if replicas.main.agent is None:
+            raise Refused("conflict", "there is no decision yet, on which shadows watch")
+        if name not in shadows.recorded(replicas.ledger):
             with refusing():
                 one = shadows.candidate(candidates[name], replicas.main)
-            ledger.add_shadow(name, one.setup.description)
-        replicas.load()
+            replicas.ledger.add_shadow(name, one.setup.description)
 
 
 def dismiss(replicas: Replicas, name: str) -> None:
-    """Let a shadow go; what it said stays in the ledger."""
-    with replicas.door:
-        with replicas.ledger.turn(), refusing():
-            shadows.dismiss(replicas.ledger, name)
-        replicas.load()
+    """Remove a shadow; its opinions stay in the ledger."""
+    with replicas.change(), refusing():
+        shadows.dismiss(replicas.ledger, name)
 
 
 def promote(replicas: Replicas, name: str) -> None:
     """Put a shadow in charge, in all processes."""
     ledger, candidates = replicas.ledger, replicas.candidates
     with replicas.door:
-        with ledger.turn():
+        with replicas.change():
             known = shadows.recorded(ledger).get(name)
             if known is None or name not in candidates:
                 raise Refused("unknown", f"there is no shadow {name!r}")
@@ -120,4 +111,3 @@ def promote(replicas: Replicas, name: str) -> None:
             shadows.promote(ledger, name, one, replicas.main)
         if learned is not None:
             ledger.store(SNAPSHOT, learned)
-        replicas.load()

@@ -5,21 +5,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..code import load
+from ..decide.setup import Options
 
-
-class Spec(NamedTuple):
-    """What a bandit is begun with; None: the default, or what its ledger says."""
-
-    agent: Any = None
-    actions: list[Any] | None = None
-    floor: float | None = None
-    hasher: Any = None
+SETTINGS = ("agent", "actions", "floor", "hasher")
 
 
 class Agents(NamedTuple):
-    """What a file of the user's declares."""
+    """What a file of the user's declares: what bandits are begun with, and what may become one of
+    their shadows, by name."""
 
-    specs: dict[str, Spec]
+    options: dict[str, Options]
     candidates: dict[str, Any]
 
 
@@ -34,16 +29,14 @@ def read_agents(path: str | os.PathLike[str] | None) -> Agents:
     for what in ("AGENTS", "CANDIDATES"):
         if not isinstance(found.get(what, {}), Mapping):
             raise ValueError(f"{path} must define {what} = {{name: agent}}; got {found[what]!r}")
-    specs = {str(name): _spec(name, given) for name, given in found.get("AGENTS", {}).items()}
-    return Agents(specs, {str(name): given for name, given in found.get("CANDIDATES", {}).items()})
+    agents, candidates = found.get("AGENTS", {}), found.get("CANDIDATES", {})
+    options = {str(name): _options(name, given) for name, given in agents.items()}
+    return Agents(options, {str(name): given for name, given in candidates.items()})
 
 
-def _spec(name: str, given: Any) -> Spec:
+def _options(name: str, given: Any) -> Options:
     if not isinstance(given, Mapping):
-        return Spec(given)
-    unknown = set(given) - set(Spec._fields)
-    if unknown:
-        raise ValueError(
-            f"AGENTS[{name!r}] may have {', '.join(Spec._fields)}; got {sorted(unknown)}"
-        )
-    return Spec(**given)
+        return Options(given)
+    if unknown := set(given) - {*SETTINGS}:
+        raise ValueError(f"AGENTS[{name!r}] may have {', '.join(SETTINGS)}; got {sorted(unknown)}")
+    return Options(**given)

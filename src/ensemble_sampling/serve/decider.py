@@ -1,35 +1,37 @@
-"""Decides for a bandit that several processes serve, and records what came of decisions."""
+"""Makes and records decisions of a bandit that several processes serve."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
-from ..decide.bandit import Bandit
 from ..decide.decisions import Values
-from ..decide.programs import Drawn
-from ..decide.replica import MANY
-from ..decide.setup import HASHER, common_width
+from ..decide.programs import Drawn, room
+from ..decide.replica import MANY, Replica
+from ..decide.setup import common_width
 from ..inputs.columns import needs_hasher
 from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Event, Opinion
 from ..ledger.offers import StoredOffer
-from .outcomes import Reply, Report, observe
-from .replicas import Replicas, refusing
-from .types import Choice, ChoiceRequest, Refused
-from .warmup import WarmUp
+from . import types
+from .outcomes import observe
+from .replicas import Replicas
+from .types import Choose, Decision, Learn, Refused
+
+RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
 class Draft(NamedTuple):
-    """A decision that is not recorded yet, and so has no number."""
+    """A decision that is not recorded yet, and so has neither a number nor an id."""
 
-    request: ChoiceRequest
-    names: Sequence[Any] | None
+    request: Choose
     row: DecisionRow
-    values: Values | None
     opinions: list[Opinion]
+    decision: Decision
 
 
 class Later(NamedTuple):
@@ -38,7 +40,7 @@ class Later(NamedTuple):
     offer: Offer
 
 
-Answer = list[Any] | Refused | Later
+Answer = list[Decision] | Refused | Later
 
 
 class Changed(Exception):
@@ -46,149 +48,98 @@ class Changed(Exception):
 
 
 class DryRun(Exception):
-    """What was settled is not to be recorded."""
+    """Nothing of what a block has settled holds."""
 
 
 class Decider:
-    """Decides for a bandit whose ledger others write to as well.
+    """Decides for a bandit whose ledger other processes write to as well.
 
-    A state that is a little old costs little; what is recorded is exact all the same: the
-    probabilities a decision was really drawn from, and every outcome once, in one order for all.
+    The state it decides by may be a little old. What it records is exact all the same: the
+    probabilities from which the decision was drawn, and every outcome once, in one order.
+
+    warmed: whether it has compiled for offers like those of former decisions.
     """
 
     def __init__(self, replicas: Replicas):
-        self._replicas, self._ledger = replicas, replicas.ledger
-        self.warmup = WarmUp(replicas)
-        self._rng = np.random.default_rng()  # by chance: no two processes may draw alike
+        self.replicas, self._ledger, self.warmed = replicas, replicas.ledger, False
+        self._rng = np.random.default_rng()  # without a seed: no two processes may draw alike
+        self._sizes: dict[Any, int] = {}  # for how many offers of a shape there are programs
 
     def work(
         self,
-        decisions: Sequence[Sequence[ChoiceRequest]],
-        outcomes: Sequence[Sequence[Report]],
+        decisions: Sequence[Sequence[Choose]],
+        outcomes: Sequence[Sequence[Learn]],
         hurry: bool = False,
-    ) -> tuple[list[Answer], list[Reply]]:
-        """Groups of decisions and groups of outcomes in one transaction. Each group is done or
-        refused as a whole, whatever becomes of the others; in a `hurry`, those for which there is
-        something to compile are left for `Later`."""
-        replicas = self._replicas
+    ) -> tuple[list[Answer], list[list[bool] | Refused]]:
+        """Record groups of decisions and of outcomes in one transaction. Each group is recorded or
+        refused as a whole, independently of the others. In a `hurry`, the answer to a group that
+        needs a program to be compiled is `Later`."""
+        replicas = self.replicas
         with replicas.door:
             self._ledger.check()
-            first: list[Answer] = []
             while True:
                 if replicas.loaded is None:
                     replicas.load()
-                try:
-                    if replicas.main.width is None:
-                        first += self._first(decisions[len(first) :])
-                    drafts = self._drafts(decisions[len(first) :], hurry)
+                main, first = replicas.main, replicas.main.width is None
+                with suppress(Changed), main.setup.tentative(main):
+                    # Programs are compiled before the transaction, for which other processes wait.
+                    drafts = self._drafts(decisions, hurry and not first)
                     with self._ledger.turn():
-                        if replicas.outdated:
+                        if self._ledger.configured != replicas.loaded or (
+                            first and self._ledger.decisions
+                        ):
                             raise Changed
-                        answers = first + self._record(drafts)
+                        answers = self._record(drafts)
                         return answers, observe(replicas, outcomes) if outcomes else []
-                except Changed:
-                    replicas.load()
-
-    def _first(self, groups: Sequence[Sequence[ChoiceRequest]]) -> list[Answer]:
-        """While the number of features is open, one group after another tries to settle it."""
-        replicas = self._replicas
-        done: list[Answer] = []
-        while replicas.main.width is None and len(done) < len(groups):
-            group = groups[len(done)]
-            with suppress(Refused, DryRun), self._settling(group) as read:
-                # Compile what is needed before the turn in which others wait for it.
-                replicas.main.settle(common_width(read))
-                self._draft(group, read)
-                raise DryRun
-            try:
-                with self._ledger.turn():
-                    if replicas.outdated:
-                        replicas.reload()
-                        continue
-                    try:
-                        made = self._settled(group)
-                    except Refused as refused:
-                        made = refused
-                    replicas.loaded = self._ledger.configured
-            except BaseException:
-                replicas.loaded = None  # what it settled was not recorded
-                raise
-            done.append(made)
-        return done
-
-    @contextmanager
-    def _settling(self, group: Sequence[ChoiceRequest]) -> Iterator[list[Offer]]:
-        """Offers as the first ones, of one number of features. Who asks over HTTP cannot choose a
-        hasher later, and what is said by names may be more the next time: it is hashed from the
-        first."""
-        main = self._replicas.main
-        with main.setup.tentative(main):
-            worded = (needs_hasher(one.actions, one.context) or _described(one) for one in group)
-            main.setup.bring_hasher(main, worded)
-            with refusing():
-                read = self._read(group)
-                common_width(read)
-            yield read
-
-    def _settled(self, group: Sequence[ChoiceRequest]) -> Answer:
-        main = self._replicas.main
-        with self._settling(group) as read:
-            main.setup.settle(main, self._ledger, common_width(read))
-            (answer,) = self._record([self._draft(group, read)])
-            return answer
-
-    def _read(self, group: Sequence[ChoiceRequest]) -> list[Offer]:
-        main = self._replicas.main
-        read, width = main.inputs.read, main.width
-        return [read(one.actions, one.context, one.available, width) for one in group]
+                replicas.load()
 
     def _drafts(
-        self, groups: Sequence[Sequence[ChoiceRequest]], hurry: bool
+        self, groups: Sequence[Sequence[Choose]], hurry: bool
     ) -> list[list[Draft] | Refused | Later]:
         """Read all, then choose for all that can be at once."""
-        answers: list[Any] = []
-        requests: list[ChoiceRequest] = []
-        offers: list[Offer] = []
-        inputs = self._replicas.main.inputs
-        for group in groups:
-            columns = inputs.columns
-            try:
-                with refusing():
-                    read = self._read(group)
-            except Refused as refused:
-                inputs.columns = columns
-                answers.append(refused)
-                continue
-            new = self.warmup.new(read) if hurry else []
-            answers.append(Later(new[0]) if new else len(read))
-            if not new:
-                requests += group
-                offers += read
-        drafts = iter(self._draft(requests, offers, hurry))
-        return [
-            [next(drafts) for _ in range(answer)] if isinstance(answer, int) else answer
-            for answer in answers
-        ]
+        read = [self._offers(group, hurry) for group in groups]
+        able = [(group, one) for group, one in zip(groups, read, strict=True) if type(one) is list]
+        asked = [pair for group, one in able for pair in zip(group, one, strict=True)]
+        drafts = iter(self._draft(asked, hurry))
+        return [[next(drafts) for _ in one] if isinstance(one, list) else one for one in read]
 
-    def _draft(
-        self, requests: Sequence[ChoiceRequest], offers: Sequence[Offer], hurry: bool = False
-    ) -> list[Draft]:
-        """Choose for each, and let shadows say what they would have done."""
-        # No decision's number yet: that is known when it is recorded.
-        numbers, main = self._rng.integers(2**32, size=len(offers)).tolist(), self._replicas.main
-        state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for offer in offers]
-        if hurry and len(offers) > 1 and self.warmup.new(offers, MANY):  # one by one, until it is
-            each = zip(numbers, tables, strict=True)
+    def _offers(self, group: Sequence[types.Offer], hurry: bool) -> list[Offer] | Refused | Later:
+        """Offers as numbers. The first ones settle how many features there are. Over HTTP nobody
+        can choose a hasher later, and a description by names may have more of them the next time:
+        such descriptions are hashed from the first."""
+        main = self.replicas.main
+        try:
+            with main.setup.tentative(main):
+                if main.width is None:
+                    worded = (needs_hasher(o.actions, o.context) or _described(o) for o in group)
+                    main.setup.bring_hasher(main, worded)
+                read, width = main.inputs.read, main.width
+                offers = [read(o.actions, o.context, o.available, width) for o in group]
+                if width is None:
+                    main.settle(common_width(offers))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return Refused("invalid", str(error))
+        new = self._new(offers) if hurry else []
+        return Later(new[0]) if new else offers
+
+    def _draft(self, asked: Sequence[tuple[Choose, Offer]], hurry: bool) -> list[Draft]:
+        """Choose for each, and ask the shadows for their opinions."""
+        # Random numbers in place of the decisions' own, which are known when they are recorded.
+        numbers, main = self._rng.integers(2**32, size=len(asked)).tolist(), self.replicas.main
+        state, tables = main.sync(self._ledger), [(offer.table, offer.mask) for _, offer in asked]
+        if hurry and len(asked) > 1 and self._new([offer for _, offer in asked], MANY):
+            each = zip(numbers, tables, strict=True)  # one by one, until programs are compiled
             drawn = [main.choose_many([n], [one], state)[0] for n, one in each]
         else:
             drawn = main.choose_many(numbers, tables, state)
-        return [self._chosen(*one) for one in zip(numbers, requests, offers, drawn, strict=True)]
+        every = zip(numbers, asked, drawn, strict=True)
+        return [self._chosen(number, *pair, found) for number, pair, found in every]
 
-    def _chosen(self, number: int, request: ChoiceRequest, offer: Offer, drawn: Drawn) -> Draft:
-        """What the settings make of what the agent would choose."""
+    def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
+        """The decision, from what the agent has drawn and by the settings."""
         table, names, mask, context = offer
         index, shares, values = drawn
-        settings, ledger = self._replicas.settings, self._ledger
+        settings, ledger = self.replicas.settings, self._ledger
         if settings.mode == "apprentice":
             index = int(mask.argmax())
             shares = (np.arange(len(mask)) == index).astype(shares.dtype)
@@ -200,110 +151,185 @@ class Decider:
         kept = StoredOffer(names, table, context, mask) if ledger.keeps == "all" else None
         name = None if names is None else names[index]
         row = DecisionRow(number, time.time(), index, name, chosen, shares, offer=kept)
-        shadows, apprentice = self._replicas.shadows, self._replicas.apprentice
+        shadows, apprentice = self.replicas.shadows, self.replicas.apprentice
         said = shadows.opinions(ledger, [row], [offer]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
             chance = float(drawn.probabilities[index])
             said.append(Opinion(number, apprentice.number, drawn.index, chance, 1.0))
-        return Draft(request, names, row, values, said)
+        return Draft(request, row, said, _decision(request, row, names, values))
 
     def _index(self, shares: np.ndarray) -> int:
         total = np.where(shares > 0, np.cumsum(shares, dtype=float), -1.0)
         return int(np.argmax(total > total.max() * self._rng.random()))
 
     def _record(self, groups: Sequence[list[Draft] | Refused | Later]) -> list[Answer]:
-        """Within a turn: give every decision its number; those asked before keep theirs."""
+        """Within a turn: number and record the decisions; one whose event is known is answered as
+        before."""
+        ledger, main = self._ledger, self.replicas.main
         drafts = [draft for group in groups if isinstance(group, list) for draft in group]
         keys = [(one.request.event, one.request.slot) for one in drafts if one.request.event]
-        known = {
+        known: dict[tuple[str | None, str], Decision] = {
             key: self._again(event)
-            for key, event in (self._ledger.find_events(keys) if keys else {}).items()
+            for key, event in (ledger.find_events(keys) if keys else {}).items()
         }
         rows: list[DecisionRow] = []
         said: list[Opinion] = []
         events: list[Event] = []
-        choices: list[Choice] = []
-        first = self._ledger.decisions
-        for request, names, row, values, opinions in drafts:
-            event, slot = request.event, request.slot
-            if event and (event, slot) in known:
-                choices.append(known[event, slot])
+        first, made = ledger.decisions, []
+        for request, row, opinions, decision in drafts:
+            key = (request.event, request.slot)
+            if key in known:
+                made.append(known[key])
                 continue
             number = first + len(rows)
+            decision.id = ledger.decision_id(number)
             rows.append(row._replace(number=number))
             said += [opinion._replace(decision=number) for opinion in opinions]
-            action = row.chosen if row.action is None else row.action
-            about = (event, slot, row.chosen, action, names, row.probabilities)
-            mean, spread = (None, None) if values is None else values
-            id = self._ledger.decision_id(number)
-            choices.append(Choice(id, *about, mean, spread, row.time))
-            if event:
-                events.append(Event(event, slot, number, request.deferred))
-                known[event, slot] = choices[-1]._replace(again=True)
+            made.append(decision)
+            if request.event:
+                events.append(Event(request.event, request.slot, number, request.deferred))
+                known[key] = structs.replace(decision, again=True)
         if rows:
-            self._replicas.main.setup.record_columns(self._ledger)
-            self._replicas.loaded = self._ledger.configured
-            self._ledger.add_decisions(rows, said, events=events)
-        made = iter(choices)
+            if first == 0:
+                main.setup.settle(main, ledger, main.width)
+            main.setup.record_columns(ledger)
+            self.replicas.loaded = ledger.configured
+            ledger.add_decisions(rows, said, events=events)
+        answers = iter(made)
         return [
-            [next(made) for _ in group] if isinstance(group, list) else group for group in groups
+            [next(answers) for _ in group] if isinstance(group, list) else group for group in groups
         ]
 
-    def _again(self, event: Event) -> Choice:
-        """The answer that was given before."""
+    def _again(self, event: Event) -> Decision:
+        """The answer that an event got before."""
         (row,) = self._ledger.between(event.decision, event.decision + 1)
+        request = Choose(event=event.event, slot=event.slot)
         names = None if row.offer is None else row.offer.names
-        action = row.chosen if row.action is None else row.action
-        id = self._ledger.decision_id(row.number)
-        about = (row.probabilities, None, None, row.time, True)
-        return Choice(id, event.event, event.slot, row.chosen, action, names, *about)
+        found = _decision(request, row, names, None)
+        found.id, found.again = self._ledger.decision_id(row.number), True
+        return found
 
-    def predict(self, request: ChoiceRequest) -> dict[str, Any]:
+    def predict(self, request: types.Offer) -> types.Prediction:
         """What a decision would be made of; nothing is recorded."""
-        replicas = self._replicas
-        if replicas.main.width is None:
-            return self._first_prediction(request)
-        with replicas.door:
-            inputs = replicas.main.inputs
-            columns = inputs.columns
-            try:
-                with refusing():
-                    (offer,) = self._read([request])
-            finally:
-                inputs.columns = columns
-        self.warmup.prepare(offer, 1)
-        with replicas.door:
-            (draft,) = self._draft([request], [offer])
-        return _foreseen(offer.names, draft.row.probabilities, draft.values)
+        if self.replicas.main.width is not None:
+            with self._dry_run():
+                offer = self._offer(request)
+            self.prepare(offer, 1)  # while others are decided
+        with self._dry_run():
+            (draft,) = self._draft([(Choose(), self._offer(request))], hurry=False)
+        made = draft.decision
+        return types.Prediction(made.actions, made.probabilities, made.mean, made.spread)
 
-    def _first_prediction(self, request: ChoiceRequest) -> dict[str, Any]:
-        """What the first decision would be made of."""
-        agent, seed, _, hasher, actions, _ = self._replicas.given
-        with refusing():
-            if agent is None and hasher is None and _described(request):
-                hasher = HASHER
-            twin = Bandit(agent, seed, actions=actions, hasher=hasher)
-            about = {"context": request.context, "available": request.available}
-            found = twin.predict(request.actions, **about)
-        names = list(request.actions) if isinstance(request.actions, Mapping) else actions
-        return _foreseen(names, found.probabilities, found.values)
+    def _offer(self, request: types.Offer) -> Any:
+        found = self._offers([request], hurry=False)
+        if isinstance(found, Refused):
+            raise found
+        return found[0]
+
+    @contextmanager
+    def _dry_run(self) -> Iterator[None]:
+        """A block after which nothing holds that offers have settled in it."""
+        with self.replicas.door, suppress(DryRun):
+            main = self.replicas.main
+            with main.setup.tentative(main):
+                yield
+                raise DryRun
 
     def value(self, offer: StoredOffer) -> Values | None:
-        """What every action of an earlier offer is worth by what is known now."""
-        self.warmup.prepare(Offer(offer.table, offer.names, offer.available), 1)
-        with self._replicas.door:
-            main = self._replicas.main
+        """The values of an earlier offer's actions, by the present state."""
+        self.prepare(Offer(offer.table, offer.names, offer.available), 1)
+        with self.replicas.door:
+            main = self.replicas.main
             state = main.sync(self._ledger)
             return main.choose_many([0], [(offer.table, offer.available)], state)[0].values
 
+    def _shape(self, offer: Offer) -> Any:
+        """The shape for which programs are compiled; a fixed set of actions has one."""
+        rows, main = len(offer.mask), self.replicas.main
+        rows = room(rows) if main.inputs.arms is None else rows
+        others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
+        return rows, len(offer.table) > 1, main.programs.kind, *others
 
-def _foreseen(names: Any, probabilities: np.ndarray, values: Values | None) -> dict[str, Any]:
+    def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
+        """The offers without a compiled program for so many of their shape at once."""
+        if self.replicas.main.host:
+            return []
+        return [offer for offer in offers if self._sizes.get(self._shape(offer), 0) < size]
+
+    def prepare(self, offer: Offer, size: int) -> bool:
+        """Compile programs for so many offers of this shape at once; whether there are programs for
+        more. Any thread may call it."""
+        with self.replicas.door:  # no configuration is half loaded
+            main, shadows = self.replicas.main, self.replicas.shadows.replicas()
+            if main.host:
+                return False
+            shape = self._shape(offer)
+        if self._sizes.get(shape, 0) < size:
+            about = (offer.table, offer.mask)
+            with suppress(Exception):  # a decision will raise it again
+                main.choose_many([0] * size, [about] * size, _state(main))
+                if size == 1:
+                    for shadow in shadows.values():
+                        shadow.choose(0, *about, _state(shadow))
+                    if main.version is not None:
+                        main.outcome(0.0, self._ledger)
+            self._sizes[shape] = size
+        return size < MANY
+
+    def warm(self, seconds: float = 3.0) -> None:
+        """Compile for the shapes of the last offers, so that the first requests need not wait."""
+        if self.warmed:
+            return
+        with self.replicas.door:
+            ledger, main = self._ledger, self.replicas.main
+            with ledger.turn(write=False):
+                number = ledger.decisions
+                rows = [*ledger.between(max(0, number - RECENT), number)]
+            if main.agent is None or not rows:
+                return
+            self.warmed, hasher = True, main.inputs.hasher
+            found = [Offer(o.table, o.names, o.available) for r in rows if (o := r.offer)]
+            shapes = [self._shape(offer) for offer in found]
+        often, offers = Counter(shapes), dict(zip(shapes, found, strict=True))
+        if hasher is not None:
+            with suppress(ImportError):
+                hasher([{"a": "b"}])  # imports a large library
+        end, size = time.monotonic() + seconds, 1
+        while size <= MANY:
+            for shape, _ in often.most_common():
+                if time.monotonic() < end:
+                    self.prepare(offers[shape], size)
+            size *= 2
+
+
+def _decision(
+    request: Choose, row: DecisionRow, names: Sequence[Any] | None, values: Values | None
+) -> Decision:
+    """The answer for a row, without its id."""
     mean, spread = (None, None) if values is None else values
-    return {"names": names, "probabilities": probabilities, "mean": mean, "spread": spread}
+    return Decision(
+        id="",
+        event=request.event,
+        slot=request.slot,
+        index=row.chosen,
+        action=row.chosen if row.action is None else row.action,
+        probability=float(row.probabilities[row.chosen]),
+        actions=None if names is None else list(names),
+        probabilities=row.probabilities.tolist(),
+        mean=None if mean is None else mean.tolist(),
+        spread=None if spread is None else spread.tolist(),
+        time=row.time,
+        again=False,
+    )
 
 
-def _described(request: ChoiceRequest) -> bool:
-    """Whether anything is said in words, or by names, that may be others the next time."""
+def _described(request: types.Offer) -> bool:
+    """Whether an action or the context is described in words or by names."""
     actions = request.actions
     each = actions.values() if isinstance(actions, Mapping) else actions or ()
     return any(isinstance(one, Mapping | str | None) for one in (*each, request.context or ()))
+
+
+def _state(replica: Replica) -> Any:
+    """A state to compile programs with."""
+    return replica.fresh() if replica.version is None else replica.version.state

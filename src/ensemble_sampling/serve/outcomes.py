@@ -1,37 +1,38 @@
-"""What came of decisions, reported to a bandit that several processes serve: every outcome is
-recorded once, in one order for all."""
+"""Outcomes of decisions that several processes serve: each is recorded once, in one order."""
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..decide.outcomes import Outcomes
-from ..ledger.ledger import DecisionRow, Ledger
-from .replicas import Replicas, refusing
-from .types import Refused
+from ..ledger.ledger import Ledger
+from .replicas import Replicas
+from .types import Learn, Refused, refusing
 
-Report = tuple[str, Any, str | None]  # id of a decision or event, what came of it, and its `ref`
-Reply = list[bool] | Refused  # which of them were new
+MOST = 1000  # outcomes assumed in one transaction, so that other processes need not wait long
 
 
-def observe(replicas: Replicas, groups: Sequence[Sequence[Report]]) -> list[Reply]:
-    """Within a turn: record what is new of groups of outcomes, each as a whole or not at all."""
+def observe(replicas: Replicas, groups: Sequence[Sequence[Learn]]) -> list[list[bool] | Refused]:
+    """Within a turn: record groups of outcomes, each as a whole or not at all; for each group,
+    which of its outcomes were new."""
     ledger, replies = replicas.ledger, []
-    numbers = _numbers(ledger, [id for group in groups for id, _, _ in group])
+    numbers = _numbers(ledger, [one.id for group in groups for one in group])
     known = ledger.find(list(numbers.values()))
     outcomes = Outcomes(replicas.main, ledger)
     for group in groups:
         trial = outcomes.copy()
         try:
             flags = []
-            for id, given, ref in group:
-                if id not in numbers:
-                    raise _unknown(id)
+            for one in group:
+                if one.id not in numbers:
+                    raise _unknown(one.id)
+                decided = known[numbers[one.id]]
                 with refusing():
                     if replicas.settings.aggregation == "sum":
-                        flags.append(trial.add(id, known[numbers[id]], given, ref))
+                        flags.append(trial.add(one.id, decided, one.outcome, one.ref))
                     else:
-                        flags.append(trial.learn(id, known[numbers[id]], given))
+                        flags.append(trial.learn(one.id, decided, one.outcome))
             outcomes = trial
             replies.append(flags)
         except Refused as refused:
@@ -41,7 +42,7 @@ def observe(replicas: Replicas, groups: Sequence[Sequence[Report]]) -> list[Repl
 
 
 def _numbers(ledger: Ledger, ids: Sequence[str]) -> dict[str, int]:
-    """The decisions that ids mean: their own, "event", or "event/slot"."""
+    """The numbers of decisions by id, which is a decision's own, "event", or "event/slot"."""
     found: dict[str, int] = {}
     wanted: dict[tuple[str, str], str] = {}
     for id in ids:
@@ -56,44 +57,44 @@ def _numbers(ledger: Ledger, ids: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _decision(ledger: Ledger, id: str) -> DecisionRow:
-    """Within a turn: the decision that an id means."""
-    number = _numbers(ledger, [id]).get(id)
-    decided = None if number is None else ledger.decision(number)
-    if decided is None:
-        raise _unknown(id)
-    return decided
-
-
 def _unknown(id: str) -> Refused:
     return Refused("unknown", f"there is no decision {id!r}")
 
 
 def correct(replicas: Replicas, id: str, outcome: Any) -> bool:
     """See `Bandit.correct`."""
-    with replicas.turn():
-        decided = _decision(replicas.ledger, id)
-        outcomes = Outcomes(replicas.main, replicas.ledger)
-        with refusing():
-            new = outcomes.correct(id, decided, outcome)
-        outcomes.record()
-        return new
+    return _revise(replicas, Outcomes.correct, id, outcome)
 
 
 def add(replicas: Replicas, id: str, amount: Any, ref: str | None = None) -> bool:
     """See `Bandit.add`."""
+    return _revise(replicas, Outcomes.add, id, amount, ref)
+
+
+def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
     with replicas.turn():
-        decided = _decision(replicas.ledger, id)
+        number = _numbers(replicas.ledger, [id]).get(id)
+        decided = None if number is None else replicas.ledger.decision(number)
+        if decided is None:
+            raise _unknown(id)
         outcomes = Outcomes(replicas.main, replicas.ledger)
         with refusing():
-            new = outcomes.add(id, decided, amount, ref)
+            new = how(outcomes, id, decided, *given)
         outcomes.record()
         return new
 
 
-def expire(replicas: Replicas, before: float, outcome: Any, most: int = 1000) -> int:
-    """Assume `outcome` for decisions made by the time `before` whose own never came; at most so
-    many of them, lest others wait. One that was migrated to may lack some of their actions."""
+def expire(replicas: Replicas, older_than: float, outcome: Any) -> int:
+    """Assume `outcome` for decisions without one that are older than so many seconds; how many."""
+    total, before = 0, time.time() - older_than
+    while found := _expire_some(replicas, before, outcome):
+        total += found
+    return total
+
+
+def _expire_some(replicas: Replicas, before: float, outcome: Any) -> int:
+    """The same for the first of them. An agent that the bandit was migrated to may not know the
+    action of some; these stay without an outcome."""
     with replicas.turn():
         ledger, main = replicas.ledger, replicas.main
         if main.agent is None:  # nothing was decided
@@ -102,7 +103,7 @@ def expire(replicas: Replicas, before: float, outcome: Any, most: int = 1000) ->
             main.outcome(outcome, ledger)
         assumed, waiting, count = Outcomes(main, ledger), ledger.pending(before), 0
         while waiting and not count:
-            found, part, waiting = ledger.find(waiting[:most]), waiting[:most], waiting[most:]
+            found, part, waiting = ledger.find(waiting[:MOST]), waiting[:MOST], waiting[MOST:]
             for number in part:
                 with suppress(ValueError):
                     count += assumed.learn(ledger.decision_id(number), found[number], outcome)
@@ -111,8 +112,9 @@ def expire(replicas: Replicas, before: float, outcome: Any, most: int = 1000) ->
 
 
 def activate(replicas: Replicas, event: str) -> bool:
-    """Deferred decisions of an event count from now on; False if they did already."""
-    with replicas.door, replicas.ledger.turn():
+    """End the deferral of an event's decisions: outcomes may be assumed for them. False if there
+    was none."""
+    with replicas.turn():
         found = replicas.ledger.events(event)
         if not found:
             raise Refused("unknown", f"there is no event {event!r}")

@@ -1,58 +1,60 @@
-"""A bandit as one of several processes has it: as its ledger says it is now."""
+"""One process's copy of a bandit that several processes serve, configured as its ledger says."""
 
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..decide.outcomes import Conflict
+import msgspec
+
 from ..decide.replica import Replica, resume
 from ..decide.setup import Options, Setup
-from ..decide.shadows import Shadows, Unknown, recorded, watching
-from ..files import Damaged
+from ..decide.shadows import Recorded, Shadows, recorded, watching
 from ..ledger.ledger import Ledger
 from .types import Refused, Settings
 
-SETTINGS = "service"  # where a ledger keeps them
-APPRENTICE = "apprentice"  # the shadow that the agent is while it does not decide
+SETTINGS = "service"  # the name under which a ledger stores them
+APPRENTICE = "apprentice"  # the shadow that stands for the agent while it does not decide
 
 
 class Replicas:
-    """Who decides, by what settings, and who watches, which any process may change.
+    """The agent in charge, its shadows and the settings, any of which another process may change.
 
-    What they know, another thread or another process learns, and hands over.
+    These replicas do not learn: an `Updater`, or another process, learns and hands them states.
 
     place: a folder, or `postgresql://...#name`.
-    options: the configuration as it was given.
+    given: the configuration as it was given; `options` are those of the agent in charge.
     candidates: agents that may become shadows, by name.
     begins: whether to record the configuration where nobody has; else that is `unknown`.
     main: the replica of the agent in charge.
     name: of the candidate that was promoted, else "default".
+    loaded: the version of the configuration that is known here.
+    began: whether it was this one that recorded the configuration.
     door: held while any of this is changed, or the ledger is used.
     """
+
+    name: str
+    options: Options
+    apprentice: Recorded | None
 
     def __init__(
         self,
         place: Any,
-        options: Options | None = None,
+        given: Options | None = None,
         candidates: Mapping[str, Any] | None = None,
         begins: bool = True,
     ):
-        self.given, self.candidates = options or Options(), dict(candidates or {})
+        self.given, self.candidates = given or Options(), dict(candidates or {})
         self.door = threading.RLock()
-        self.loaded: tuple[int, int] | None = None  # what of the configuration it knows
         self.main, self.shadows = Replica(Setup(self.given), follows=True), Shadows()
-        self.settings, self.began = Settings(), False  # whether it recorded the configuration
+        self.settings, self.began = Settings(), False
+        self.loaded: tuple[int, int] | None = None
         self.ledger = Ledger(place, shared=True)
         try:
             self.load(begins)
         except BaseException:
             self.ledger.close()
             raise
-
-    def replica(self, shadow: str | None = None) -> Replica | None:
-        """That of the agent in charge, or of a shadow."""
-        return self.main if shadow is None else self.shadows.replica(shadow)
 
     def load(self, begins: bool = False) -> None:
         """Take over the configuration that is recorded, or record it."""
@@ -61,17 +63,18 @@ class Replicas:
                 begun = self.ledger.description is not None
             if not begun and not begins:
                 raise Refused("unknown", "nobody has begun this bandit")
-            with self.ledger.turn(write=not begun):  # whoever is first records the configuration
+            with self.ledger.turn(write=not begun):  # the first process records the configuration
                 self.began = self.began or self.ledger.description is None
                 self.reload()
 
     def reload(self) -> None:
-        """Within a turn: whoever was there before, in whatever part, goes on by what it knows."""
+        """Within a turn: load the configuration. An agent that was here before, in charge or as a
+        shadow, keeps its state."""
         former = [self.main, *self.shadows.replicas().values()]
-        self.name, self.options, self.main = in_charge(self.ledger, self.given, self.candidates)
-        self.settings = Settings.recorded(self.ledger.setting(SETTINGS))
+        self.name, self.options, self.main = self._in_charge()
+        self.settings = settings(self.ledger)
         self.apprentice = recorded(self.ledger).get(APPRENTICE)
-        self.shadows = observers(self.ledger, self.candidates, self.main)
+        self.shadows = self.watching(self.ledger, self.main)
         for replica in (self.main, *self.shadows.replicas().values()):
             about = replica.setup.description
             same = [m for m in former if m.width is not None and m.setup.description == about]
@@ -79,81 +82,62 @@ class Replicas:
                 replica.version = same[0].version
         self.loaded = self.ledger.configured
 
-    @property
-    def outdated(self) -> bool:
-        """Within a turn: whether others have changed, or settled, what is loaded here."""
-        settled = self.main.width is None and self.ledger.decisions > 0
-        return settled or self.ledger.configured != self.loaded
+    def _in_charge(self) -> tuple[str, Options, Replica]:
+        """(name, options, replica) of the agent that the ledger was begun with, or else of the
+        candidate that was promoted since."""
+        errors, said = [], self.ledger.description
+        tried = [("default", self.given)]
+        if said is not None:
+            tried += [(name, Options.recorded(said, one)) for name, one in self.candidates.items()]
+        for name, options in tried:
+            try:
+                return name, options, resume(Replica(Setup(options), follows=True), self.ledger)
+            except ValueError as error:
+                errors.append(error)
+        raise errors[0]
+
+    def watching(self, ledger: Ledger, main: Replica) -> Shadows:
+        """New replicas of the shadows that are recorded, beside `main`."""
+        others = {name: one for name, one in self.candidates.items() if name != APPRENTICE}
+        found = Shadows()
+        found.awake = {name: (number, one) for name, number, one in watching(ledger, others, main)}
+        return found
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction in which what others have settled meanwhile is known."""
+        """A transaction, after loading what other processes have changed."""
         with self.door, self.ledger.turn():
-            if self.outdated:
+            settled = self.main.width is None and self.ledger.decisions > 0
+            if settled or self.ledger.configured != self.loaded:
                 self.reload()
             yield
 
-    def probe(self) -> None:
-        """That its ledger answers; an error where it does not."""
-        with self.door, self.ledger.turn(write=False):
-            pass
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """A transaction that changes the configuration, and loads it."""
+        with self.door:
+            try:
+                with self.turn():
+                    yield
+            finally:
+                self.load()
 
     @property
     def floor(self) -> float:
         """The share of decisions left to chance, by the agent's configuration and the settings."""
         return 1 - (1 - self.main.setup.floor) * (1 - self.settings.floor)
 
-    def diverged(self) -> int:
-        """How often models had to be put back to their start, by what is known here."""
+    def noticed(self) -> tuple[int, tuple[str, ...]]:
+        """How often models diverged and were reset, and the warnings about what was learned."""
         with self.door:
-            return self.main.diverged(self.ledger)
-
-    def notices(self) -> tuple[str, ...]:
-        """What its user should know of what is learned, by what is known here."""
-        with self.door:
-            return tuple(self.main.notices(self.ledger).values())
+            notices = self.main.notices(self.ledger)
+            return self.main.diverged(self.ledger), tuple(notices.values())
 
     def close(self) -> None:
         with self.door:
             self.ledger.close()
 
 
-def in_charge(
-    ledger: Ledger, options: Options, candidates: Mapping[str, Any], follows: bool = True
-) -> tuple[str, Options, Replica]:
-    """(name, options, replica) of the agent that was given or, by all else as it is recorded, of a
-    candidate that was promoted since."""
-    error, said = None, ledger.description
-    tried = [("default", options)]
-    if said is not None:
-        tried += [(name, Options.recorded(said, agent)) for name, agent in candidates.items()]
-    for name, one in tried:
-        try:
-            return name, one, resume(Replica(Setup(one), follows), ledger)
-        except ValueError as other:
-            error = error or other
-    assert error is not None
-    raise error
-
-
-def observers(ledger: Ledger, candidates: Mapping[str, Any], main: Replica) -> Shadows:
-    """The shadows that are recorded, whatever they know."""
-    others = {name: agent for name, agent in candidates.items() if name != APPRENTICE}
-    found = Shadows()
-    found.awake = {name: (number, one) for name, number, one in watching(ledger, others, main)}
-    return found
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Around what reads a request, and nothing else: what is wrong with it, said as such."""
-    try:
-        yield
-    except Damaged:
-        raise
-    except Conflict as error:
-        raise Refused("conflict", str(error)) from error
-    except Unknown as error:
-        raise Refused("unknown", str(error)) from error
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Refused("invalid", str(error)) from error
+def settings(ledger: Ledger) -> Settings:
+    """The settings that a ledger stores, or the defaults."""
+    return msgspec.convert(ledger.setting(SETTINGS) or {}, Settings)

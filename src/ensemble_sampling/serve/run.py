@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import faulthandler
-import json
 import logging
 import os
 import shutil
@@ -11,25 +10,24 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 
 from .. import checks
 from . import supervisor
+from .http.access import is_local
 from .http.app import build
-from .http.auth import is_local
-from .http.connections import CONNECTIONS, Connection
 from .http.keys import Keys
-from .http.limits import Limits
+from .http.limits import CONNECTIONS, Connection, Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we
-LAST = 35  # seconds after which a process that was told to end does, whatever it waits for
+LAST = 35  # seconds until a process ends after a signal, whatever it waits for
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,6 @@ class Options:
     socket: int = -1
     alive: int | None = None
     waits: bool = False
-
-    @classmethod
-    def read(cls, text: str) -> "Options":
-        given = json.loads(text)
-        return cls(**{**given, "limits": Limits(**given["limits"])})
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -80,9 +73,8 @@ def serve(options: Options) -> int:
     supervisor takes this process's place, without what was imported here."""
     checks.size("workers", options.workers, below=1000)
     place = checked(options.place, options.bandits, options.role)
-    local = is_local(options.host)
     keyed = bool(Keys(place).all())
-    if not keyed and not local:
+    if not keyed and not is_local(options.host):
         raise ValueError(
             f"without keys only this machine is served, and {options.host} is open to others: make "
             f"a key first, `ensemble-sampling keys create {place} --scope decide --scope learn`"
@@ -102,9 +94,8 @@ def serve(options: Options) -> int:
     options = replace(options, socket=listening.fileno())
     if options.workers == 1:
         return work(options, listening)
-    os.environ[supervisor.OPTIONS] = json.dumps(asdict(options))
-    command = [sys.executable, "-P", supervisor.__file__]
-    os.execv(sys.executable, command)
+    os.environ[supervisor.OPTIONS] = msgspec.json.encode(options).decode()
+    os.execv(sys.executable, [sys.executable, "-P", supervisor.__file__])
 
 
 def work(options: Options, listening: socket.socket) -> int:
@@ -129,7 +120,7 @@ def work(options: Options, listening: socket.socket) -> int:
         )
         app = build(service, options.waits)
     except ValueError as error:
-        _log(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return supervisor.REFUSED
     config = uvicorn.Config(
         app,
@@ -151,7 +142,7 @@ def work(options: Options, listening: socket.socket) -> int:
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve([listening]))
     if service.broken is not None:
-        _log(f"error: {service.broken}")
+        print(f"error: {service.broken}", file=sys.stderr)
         return supervisor.REFUSED if isinstance(service.broken, ValueError | TypeError) else 1
     return 0
 
@@ -178,23 +169,11 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        # A database that neither answers nor goes away would be waited for for ever. What was
-        # answered is on disk; what is waited for is printed.
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.end()
+        # A database that neither answers nor disconnects would be waited for for ever. Everything
+        # that was answered is on disk; the stacks of the threads are printed.
         faulthandler.dump_traceback_later(LAST, exit=True, file=sys.__stderr__ or 2)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _without_query(record: logging.LogRecord) -> bool:
@@ -206,18 +185,14 @@ def _without_query(record: logging.LogRecord) -> bool:
 
 
 def _watch(alive: int) -> None:
-    """End with the supervisor, also if it is killed; then nobody else removes the counts."""
+    """End with the supervisor, also if it is killed; and remove the counts then."""
     os.read(alive, 1)
     atexit.register(shutil.rmtree, os.environ[supervisor.METRICS], ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _log(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    given = Options.read(os.environ.pop(supervisor.OPTIONS))
+    given = msgspec.json.decode(os.environ.pop(supervisor.OPTIONS), type=Options)
     if given.alive is not None:
         os.set_inheritable(given.alive, False)
     sys.exit(work(given, socket.socket(fileno=given.socket)))

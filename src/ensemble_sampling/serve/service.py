@@ -1,7 +1,8 @@
-"""What one process of the service holds: its bandits' engines, the keys, limits and counts."""
+"""What one process of the service holds: its bandits' engines, who may call, and the limits."""
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import threading
@@ -9,24 +10,23 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ..decide.setup import Options
 from ..files import Damaged
 from ..inputs.offer import names_of
 from ..ledger.locks import Held
-from .agents import Spec, read_agents
-from .engine import Engine, Refused
-from .http.keys import KeyCache, Keys
-from .http.limits import Limits, Rates
-from .pools import Pools
+from .agents import read_agents
+from .engine import Engine, Pools
+from .http.access import Access
+from .http.limits import Limits
 from .storage import DEFAULT, Storage, by_name
+from .types import Refused, refusing
 
 ROLES = ("both", "decide", "learn")
-AGAIN = 0.5  # seconds between two readings of the keys
-RETRY = 1.0  # seconds after which a request tries again to open a bandit that could not be
+RETRY = 1.0  # seconds until a request tries again to open a bandit after a failure
 IDLE = 300.0  # seconds without a request after which a bandit is closed
-TENDED = 5.0  # seconds between two looks for such
-SILENT = 3.0  # seconds without reading the keys after which the database counts as away
+TENDED = 5.0  # seconds between two looks for idle bandits
 
 logger = logging.getLogger("ensemble_sampling.serve")
 
@@ -45,11 +45,13 @@ def why(error: Exception) -> str:
         return str(error.__cause__ or error)
     if isinstance(error, Damaged):
         return "its ledger is damaged; restore a backup"
-    return "its ledger cannot be read or written; the service's log says why"
+    if isinstance(error, OSError):
+        return "its ledger cannot be read or written; the service's log says why"
+    return "it was begun with another configuration; the service's log says more"
 
 
 def checked(place: str | os.PathLike[str], bandits: Iterable[str], role: str) -> Storage:
-    """The storage, if the options of a service are right."""
+    """The storage of a service, after checking its options."""
     if role not in ROLES:
         raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
     found = Storage.of(place)
@@ -88,68 +90,63 @@ class Service:
         local: bool = True,
         processes: int = 1,
     ):
-        self.storage = checked(place, bandits, role)
-        self.role, self.local = role, local
-        self.limits = limits or Limits()
-        self.keys = KeyCache(Keys(self.storage))
-        self.rates = Rates(self.limits.rate, processes)
-        self.agents = read_agents(agents)
-        self.ready, self._refreshed = False, 0.0  # when the keys were last read
+        self.agents, self.role, self.limits = read_agents(agents), role, limits or Limits()
+        self._wanted = list(dict.fromkeys([DEFAULT, *bandits, *self.agents.options]))
+        self.storage = checked(place, self._wanted, role)
+        self.access = Access(self.storage, local, self.limits.rate / processes)
+        self.ready = False
         self.broken: BaseException | None = None  # why it could not start
-        self.evaluating = asyncio.Lock()
+        self.when_broken: Callable[[], None] = lambda: None
+        self.evaluating = threading.Lock()
         self._pools = Pools()
-        # Open ones. Only the event loop changes it, under the lock of the bandit.
+        # Only the event loop changes it, while it holds the lock of the bandit.
         self._engines: dict[str, Engine] = {}
         self._failed: dict[str, Failed] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._wanted = list(dict.fromkeys([DEFAULT, *bandits, *self.agents.specs]))
-        self._closed = False  # whether memory is to be given back
-        self._ended = threading.Event()
-        self._refreshing = threading.Thread(target=self._refresh_often, name="keys", daemon=True)
-        self._closing: asyncio.Task[None] | None = None
+        self._closed = False  # whether a bandit was closed since memory was given back
+        self._stopping = asyncio.Event()
+        self._tending: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
-        self.when_broken: Callable[[], None] = lambda: None
-        for name in self._wanted:
-            self.storage.ledger(name)  # raises ValueError for a wrong name
 
     @property
     def away(self) -> bool:
-        """Whether no ledger answers, so that nothing can be decided. The keys are in the same
-        storage: reading them also tells of a database that neither answers nor disconnects."""
-        if time.monotonic() > self._refreshed + SILENT:
-            return True
+        """Whether no ledger answers, so that nothing can be decided."""
         engines = self._engines.values()
-        return bool(engines) and all(engine.away for engine in engines)
+        return self.access.away or (bool(engines) and all(engine.away for engine in engines))
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """Those that are open in this process, by name."""
+        """The engines of open bandits, by name."""
         return {name: self._engines[name] for name in sorted(self._engines, key=by_name)}
 
     @property
-    def open(self) -> bool:
-        """Whether no key is needed: none was ever made, and only this machine can call."""
-        return self.local and self.keys.empty
+    def failed(self) -> list[str]:
+        """The bandits whose last opening failed."""
+        return sorted(self._failed, key=by_name)
 
     async def start(self) -> None:
-        """Open the bandits of the options, and where this process only learns, all there are; when
-        it returns they decide."""
-        first: Exception | None = None
-        await asyncio.to_thread(self._refresh)
-        self._refreshing.start()
+        """Open the bandits of the options, or all there are if this process only learns; they
+        decide when it returns."""
+        if self.storage.folder is not None:
+            self.storage.folder.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self.access.start)
+        errors = []
         for name in self._wanted:
             try:
-                engine, _ = await self._open(name, self._spec(name), begins=True)
-            except (OSError, Damaged) as error:  # serve the others all the same
+                engine, _ = await self._open(name, self._options(name), begins=True)
+            except (OSError, Damaged) as error:  # the others can be served
                 self._fail(name, error)
-                first = first or error
+                errors.append(error)
             else:
-                await asyncio.to_thread(engine.warm)
-        if first is not None and {*await asyncio.to_thread(self.storage.names)} <= {*self._failed}:
-            raise first  # there are no others
+                await asyncio.to_thread(engine.decider.warm)
+        if errors and {*await asyncio.to_thread(self.storage.names)} <= {*self._failed}:
+            raise errors[0]  # there are no others
         if self.role == "learn":
             await self._open_all()
-        self._closing = asyncio.create_task(self._close_idle())
+        self._tending = asyncio.create_task(self._tend())
+        # The objects of now live as long as the process: exempt them from garbage collection.
+        gc.collect()
+        gc.freeze()
         self.ready = True
 
     def begin(self) -> asyncio.Task[None]:
@@ -167,54 +164,42 @@ class Service:
 
     async def stop(self) -> None:
         """Close all bandits; what was answered is on disk already."""
-        self.ready = False
         if self._starting is not None:
+            self.ready = False
             await self._starting  # so that what it opens is closed
         self.ready = False
-        self._ended.set()
-        if self._closing is not None:
-            self._closing.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._closing
+        self._stopping.set()
+        if self._tending is not None:
+            await self._tending  # it may be closing a bandit
         await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
-        await asyncio.to_thread(self._pools.close)
-        if self._refreshing.ident is not None:
-            await asyncio.to_thread(self._refreshing.join, 5.0)
-        self.keys.store.close()
-
-    async def __aenter__(self) -> "Service":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        await self.stop()
+        self._pools.close()
+        await asyncio.to_thread(self.access.stop)
 
     async def find(self, name: str) -> Engine:
-        """The engine of a bandit, opened if it is not. It stays open for a caller that enters
+        """The engine of a bandit, which is opened if necessary. It stays open if the caller enters
         `engine.used()` before it awaits anything else."""
         found = self._engines.get(name)
         if found is not None:
             return found
-        if not self.ready:
-            raise Refused("unavailable", "the service is starting")
+        self.check_ready()
         begins = name in self._wanted and name in self._failed  # it could not be begun yet
         if not begins and not await asyncio.to_thread(self.storage.exists, name):
             self._failed.pop(name, None)
             raise Refused("unknown", f"there is no bandit {name!r}")
-        engine, _ = await self._open(name, self._spec(name), begins)
+        engine, _ = await self._open(name, self._options(name), begins)
         return engine
+
+    def check_ready(self) -> None:
+        if not self.ready:
+            raise Refused("unavailable", "the service is starting")
 
     async def create(self, name: str, actions: list[str] | None, floor: float | None) -> bool:
         """Begin a bandit; False if it exists already."""
-        declared = self._spec(name)
-        try:
+        with refusing():
             self.storage.ledger(name)
             if actions is not None:
                 names_of(actions)
-        except ValueError as error:
-            raise Refused("invalid", str(error)) from error
-        if not self.ready:
-            raise Refused("unavailable", "the service is starting")
+        self.check_ready()
         try:
             await self.find(name)
             return False
@@ -222,23 +207,24 @@ class Service:
             if refused.kind != "unknown":
                 raise
         given = {"actions": actions, "floor": floor}
-        spec = declared._replace(**{k: v for k, v in given.items() if v is not None})
+        options = self._options(name)._replace(**{k: v for k, v in given.items() if v is not None})
         try:
-            _, began = await self._open(name, spec, begins=True)
+            _, began = await self._open(name, options, begins=True)
             return began
         except Refused as refused:
             cause = refused.__cause__
-            if not isinstance(cause, TypeError | ValueError):
+            if isinstance(cause, Damaged) or not isinstance(cause, TypeError | ValueError):
                 raise
+            self._failed.pop(name, None)
             if not await asyncio.to_thread(self.storage.exists, name):  # its message has no address
                 raise Refused("invalid", str(cause)) from cause
         await self.find(name)  # another process began it first, with other arguments
         return False
 
-    def _spec(self, name: str) -> Spec:
-        return self.agents.specs.get(name, Spec())
+    def _options(self, name: str) -> Options:
+        return self.agents.options.get(name, Options())
 
-    async def _open(self, name: str, spec: Spec, begins: bool) -> tuple[Engine, bool]:
+    async def _open(self, name: str, options: Options, begins: bool) -> tuple[Engine, bool]:
         """The engine of a bandit, opened if it is not; and whether this call began the bandit.
 
         All bandits are opened here. One that cannot be is tried again upon requests, at most once
@@ -251,25 +237,18 @@ class Service:
                 raise Refused("unavailable", self._failed[name].answer)
             await self._make_room()
             try:
-                engine = await asyncio.to_thread(self._engine, name, spec, begins)
-            except (OSError, Damaged) as error:
+                engine = await asyncio.to_thread(self._engine, name, options, begins)
+            except (OSError, TypeError, ValueError) as error:
                 if not self.ready:
                     raise
                 raise self._fail(name, error) from error
-            except (TypeError, ValueError) as error:  # the address may be in it: for the log
-                if not self.ready:
-                    raise
-                logger.error("bandit %s cannot be opened: %s", name, error)
-                said = f"bandit {name!r} cannot be opened; the service's log says why"
-                raise Refused("unavailable", said) from error
-            except Refused as refused:  # it is being begun, or was never
+            except Refused as refused:  # nobody has begun it, or not quite
                 raise Refused(refused.kind, f"there is no bandit {name!r}") from refused
+            engine.start(self._pools)
             self._engines[name] = engine
             if self._failed.pop(name, None) is not None:
                 logger.warning("bandit %s is served again", name)
-        if self.ready:
-            engine.warm_soon()
-        return engine, engine.began
+        return engine, engine.replicas.began
 
     def _fail(self, name: str, error: Exception) -> Refused:
         """What to answer for a bandit that cannot be opened. The log has the whole error once, with
@@ -281,32 +260,18 @@ class Service:
         self._failed[name] = Failed(time.monotonic() + RETRY, said, answer)
         return Refused("unavailable", answer)
 
-    @property
-    def failed(self) -> list[str]:
-        """The bandits whose last opening failed."""
-        return sorted(self._failed, key=by_name)
-
-    def _engine(self, name: str, spec: Spec, begins: bool) -> Engine:
-        return Engine(
-            name,
-            self.storage.ledger(name),
-            spec.agent,
-            actions=spec.actions,
-            floor=spec.floor,
-            hasher=spec.hasher,
-            candidates=self.agents.candidates,
-            learns=self.role != "decide",
-            begins=begins,
-            pools=self._pools,
-        )
+    def _engine(self, name: str, options: Options, begins: bool) -> Engine:
+        place, candidates = self.storage.ledger(name), self.agents.candidates
+        learns = self.role != "decide"
+        return Engine(name, place, options, candidates, learns=learns, begins=begins)
 
     async def _open_all(self) -> None:
         """No request comes to a process that only learns, so it opens bandits by itself."""
         for name in await asyncio.to_thread(self.storage.names):
             with suppress(Refused):
                 try:
-                    await self._open(name, self._spec(name), begins=False)
-                except (OSError, TypeError, ValueError) as error:  # such as an undeclared agent
+                    await self._open(name, self._options(name), begins=False)
+                except (OSError, TypeError, ValueError) as error:  # such as another agent
                     logger.warning("bandit %s cannot be served: %s", name, error)
 
     async def _make_room(self) -> None:
@@ -326,42 +291,26 @@ class Service:
             del self._engines[name]
             self._closed = True
             try:
-                await asyncio.to_thread(engine.close)
+                await engine.close()
             except (OSError, ValueError) as error:  # all that was answered is on disk
                 logger.error("bandit %s could not be closed in order: %s", name, error)
 
-    async def _close_idle(self) -> None:
+    async def _tend(self) -> None:
         """Close bandits without requests for a while, unless outcomes are to be assumed for them
         later. A process that only learns opens new ones instead, for which no request comes."""
         while True:
-            await asyncio.sleep(min(TENDED, IDLE / 4))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(TENDED, IDLE / 4)):
+                    await self._stopping.wait()
+                    return
             if self.role == "learn":
                 with suppress(OSError):  # the next time
                     await self._open_all()
                 continue
             before = time.monotonic() - IDLE
-            idle = [n for n, e in self._engines.items() if e.last < before and not e.waits]
-            for name in idle:
+            engines = self._engines.items()
+            for name in [n for n, e in engines if e.last < before and not e.updater.waits]:
                 await self._close(name)
             if self._closed:
                 self._closed = False
                 await asyncio.to_thread(give_back)
-
-    def _refresh_often(self) -> None:
-        """Read the keys twice a second, so that one made or revoked elsewhere holds here within a
-        second; in a thread of its own, which waits for no request."""
-        trouble = ""
-        while not self._ended.wait(AGAIN):
-            try:
-                self._refresh()
-                trouble = ""
-            except OSError as error:  # the keys known so far go on being known
-                self._refreshed = -SILENT
-                if trouble != (trouble := str(error)):
-                    logger.warning("%s", trouble)
-
-    def _refresh(self) -> None:
-        self.keys.refresh()
-        if self.ready:
-            self.storage.check()
-        self._refreshed = time.monotonic()

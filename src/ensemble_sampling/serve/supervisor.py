@@ -20,7 +20,7 @@ PATIENCE = 30.0  # seconds that workers have to end
 
 
 class Worker:
-    """One process, started anew when it ends: at once, or later if it never lived long."""
+    """One process, started again when it ends: at once, or later if it keeps failing early."""
 
     def __init__(self, number: int, options: dict, keep: tuple[int, ...]):
         self.number, self._options, self._keep = number, options, keep
@@ -61,10 +61,6 @@ class Worker:
         """Whether it was started only once."""
         return self._starts == 1
 
-    def terminate(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-
 
 def supervise(options: dict) -> int:
     """Until told to end; the exit status."""
@@ -81,7 +77,7 @@ def supervise(options: dict) -> int:
             now = time.monotonic()
             for worker in workers:
                 code = worker.look(now)
-                if code == REFUSED and worker.first:  # later, the others can go on
+                if code == REFUSED and worker.first:  # after a restart, the others can go on
                     status = REFUSED
                 elif code is not None:
                     _log(f"worker {worker.number} ended with {code}; starting it anew")
@@ -93,18 +89,17 @@ def supervise(options: dict) -> int:
 
 def _end(workers: list[Worker]) -> None:
     """Workers answer requests in flight; one that takes too long is killed."""
-    for worker in workers:
-        worker.terminate()
+    running = [(worker.number, worker.process) for worker in workers if worker.process is not None]
+    for _, process in running:
+        process.terminate()
     until = time.monotonic() + PATIENCE
-    for worker in workers:
-        if worker.process is None:
-            continue
+    for number, process in running:
         try:
-            worker.process.wait(max(0.1, until - time.monotonic()))
+            process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _log(f"worker {worker.number} did not end; killing it")
-            worker.process.kill()
-            worker.process.wait()
+            _log(f"worker {number} did not end; killing it")
+            process.kill()
+            process.wait()
 
 
 def _log(text: str) -> None:

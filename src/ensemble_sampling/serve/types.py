@@ -1,71 +1,174 @@
-"""What a served bandit is asked, what it answers, and how it is set."""
+"""What the service is asked, what it answers and what it refuses, as types that are also JSON."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
-from .. import checks
+from ..decide.outcomes import Conflict
+from ..decide.shadows import Unknown
+from ..files import Damaged
 
-AGGREGATIONS = ("first", "sum")
-MODES = ("online", "apprentice")
+STATUS = {
+    "invalid": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "unknown": 404,
+    "conflict": 409,
+    "too_large": 413,
+    "too_many": 429,
+    "failed": 500,
+    "unavailable": 503,
+}
+Headers = tuple[tuple[bytes, bytes], ...]
+CLOSE: Headers = ((b"connection", b"close"),)  # the rest of the request is not read
 
 
 class Refused(Exception):
     """A request that cannot be met.
 
-    kind: "invalid" (400), "unknown" (404), "conflict" (409) or "unavailable" (503).
+    kind: one of STATUS, which has the status of the reply unless another is given.
     """
 
-    def __init__(self, kind: str, message: str):
+    def __init__(self, kind: str, message: str, headers: Headers = (), status: int | None = None):
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.headers = kind, headers
+        self.status = STATUS[kind] if status is None else status
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceRequest:
-    """What is to be decided.
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Around what reads a request, and nothing else: its errors are mistakes in the request."""
+    try:
+        yield
+    except Damaged:
+        raise
+    except Conflict as error:
+        raise Refused("conflict", str(error)) from error
+    except Unknown as error:
+        raise Refused("unknown", str(error)) from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Refused("invalid", str(error)) from error
 
-    actions: descriptions or rows by name, or in a list; None where the bandit has fixed ones.
-    available: names (or truth values) of those that may be chosen; None for all.
-    event: the caller's own id: asked again, it gets the same answer. None: it needs no other id
-        than the decision's.
-    slot: which of several decisions of one event.
-    deferred: no outcome is assumed for it before it is activated.
+
+# Python's $ lets a newline follow, \Z does not; `openapi` writes $, which is strict in JSON Schema.
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}\Z")]
+Word = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f\x7f]+\Z")]
+Slot = Annotated[str, Meta(max_length=256, pattern=r"^[^/\x00-\x1f\x7f]*\Z")]
+Id = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=520,
+        pattern=r"^[^\x00-\x1f\x7f]+\Z",
+        description="Of a decision, or its event, or event/slot.",
+    ),
+]
+Described = Annotated[
+    dict[str, Any] | list[Any] | str | float | None,
+    Meta(description="An action or a context: an object, text, or a row of numbers."),
+]
+Actions = dict[str, Described] | list[Described]
+Available = dict[str, bool] | list[str | bool | float]
+Label = str | int | float | bool
+Outcome = float | list[float]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    """What a caller sends; an unknown field is refused."""
+
+
+class Offer(Body):
+    """What may be chosen."""
+
+    actions: Actions | None = None
+    context: Described = None
+    available: Available | None = None
+
+
+class Choose(Offer):
+    """One decision to be made. The same `event` again gets the same answer.
+
+    `slot` is which of several decisions of one event it is. For one that is `deferred`, no outcome
+    is assumed before it is activated.
     """
 
-    actions: Any = None
-    context: Any = None
-    available: Any = None
-    event: str | None = None
-    slot: str = ""
+    event: Word | None = None
+    slot: Slot = ""
     deferred: bool = False
 
 
-class Choice(NamedTuple):
-    """A decision that was recorded."""
+class ChooseMany(Body):
+    """Several decisions, all of them made or none."""
 
-    id: str
-    event: str | None
-    slot: str
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
-    action: Any  # its name, or its index where actions have none
-    names: Sequence[Any] | None  # of all actions on offer
-    probabilities: np.ndarray  # of all actions on offer
-    mean: np.ndarray | None = None  # what each is expected to bring
-    spread: np.ndarray | None = None
-    time: float = 0.0
-    again: bool = False  # it was made by an earlier request
-
-    @property
-    def probability(self) -> float:
-        return float(self.probabilities[self.index])
+    decisions: list[Choose]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a bandit is served; kept with its ledger.
+class ChooseBody(Choose):
+    """Either of the two."""
+
+    decisions: list[Choose] | None = None
+
+
+class Learn(Body):
+    """What came of a decision. Where outcomes add up, the same `ref` twice counts once."""
+
+    id: Id
+    outcome: Outcome
+    ref: Word | None = None
+
+
+class LearnMany(Body):
+    """Several outcomes, all of them recorded or none."""
+
+    outcomes: list[Learn]
+
+
+class LearnBody(Body):
+    """Either of the two."""
+
+    id: Id | None = None
+    outcome: Outcome | None = None
+    ref: Word | None = None
+    outcomes: list[Learn] | None = None
+
+
+class Correct(Body):
+    """The outcome of a decision turned out to be another."""
+
+    id: Id
+    outcome: Outcome
+
+
+class Add(Body):
+    """More came of a decision; the same `ref` twice counts once."""
+
+    id: Id
+    amount: Outcome
+    ref: Word | None = None
+
+
+class Expire(Body):
+    """Assume `outcome` for decisions older than so many seconds whose own never came."""
+
+    older_than: Seconds
+    outcome: Outcome
+
+
+class Create(Body):
+    """A bandit to be begun, with the names of its actions where they are fixed."""
+
+    actions: Annotated[list[str], Meta(min_length=1)] | None = None
+    floor: Share | None = None
+
+
+class Settings(Body):
+    """The settings of a bandit, stored in its ledger.
 
     wait: seconds after which a decision without an outcome gets `default`; None: never.
     aggregation: "first": an outcome is final (a different second one is a conflict); "sum":
@@ -75,28 +178,124 @@ class Settings:
     floor: the share of decisions left to chance, beside what the agent itself explores.
     """
 
-    wait: float | None = None
+    wait: Seconds | None = None
     default: float = 0.0
-    aggregation: str = "first"
-    mode: str = "online"
-    floor: float = 0.0
+    aggregation: Literal["first", "sum"] = "first"
+    mode: Literal["online", "apprentice"] = "online"
+    floor: Share = 0.0
 
-    def __post_init__(self) -> None:
-        if self.wait is not None:
-            checks.scalar("wait", self.wait, low=0.0)
-        checks.scalar("default", self.default)
-        checks.scalar("floor", self.floor, low=0.0, high=1.0)
-        for what, value, known in (
-            ("aggregation", self.aggregation, AGGREGATIONS),
-            ("mode", self.mode, MODES),
-        ):
-            if value not in known:
-                raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 
-    @classmethod
-    def recorded(cls, settings: Any) -> "Settings":
-        """Those of a ledger, which may have been told none."""
-        return cls(**(settings or {}))
+class Shadow(Body):
+    """A candidate that is to become a shadow."""
 
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
+    name: Word
+
+
+class Evaluate(Body):
+    """Candidates to be judged on the log; None: all there are."""
+
+    candidates: list[Word] | None = None
+    baseline: Word = "logged"
+
+
+class Error(Struct):
+    """What is wrong with a request."""
+
+    code: Annotated[str, Meta(extra_json_schema={"enum": [*STATUS]})]
+    message: str
+
+
+class Failure(Struct):
+    """The body of every answer that is not a success."""
+
+    error: Error
+
+
+class Decision(Struct):
+    """A decision, on disk: what was chosen, and how likely each action was."""
+
+    id: str
+    event: str | None
+    slot: str
+    index: int
+    action: Label
+    probability: float
+    actions: list[Label] | None
+    probabilities: list[float]
+    mean: list[float | None] | None
+    spread: list[float | None] | None
+    time: float
+    again: bool
+
+
+class Decisions(Struct):
+    decisions: list[Decision]
+
+
+class New(Struct):
+    """Whether the outcome was not known before; a list for several."""
+
+    new: bool | list[bool]
+
+
+class Changed(Struct):
+    changed: bool
+
+
+class Expired(Struct):
+    expired: int
+
+
+class Prediction(Struct):
+    """What a decision would be made of."""
+
+    actions: list[Label] | None
+    probabilities: list[float]
+    mean: list[float | None] | None
+    spread: list[float | None] | None
+
+
+class Page(Struct):
+    """Part of a log as columns; `next` is the first decision after it, None at the end."""
+
+    first: int
+    count: int
+    next: int | None
+    columns: dict[str, list[Any]]
+
+
+class Bandits(Struct):
+    bandits: list[str]
+
+
+class Bandit(Struct):
+    name: str
+    settings: Settings
+    candidates: list[str]
+
+
+class Shadows(Struct):
+    candidates: list[str]
+    shadows: list[dict[str, Any]]
+
+
+class Evaluation(Struct):
+    """What every candidate would have earned: the columns of a table, and the table as text."""
+
+    columns: dict[str, list[Any]]
+    text: str
+
+
+class Health(Struct, omit_defaults=True):
+    status: Literal["ok", "starting", "away"]
+    unavailable: Annotated[int, Meta(description="Bandits whose last opening failed.")] = 0
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's arrays and numbers as JSON has them; msgspec writes NaN as null."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"cannot be written as JSON: {type(value).__name__}")
+
+
+encoded = msgspec.json.Encoder(enc_hook=_plain).encode

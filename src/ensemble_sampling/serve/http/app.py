@@ -1,29 +1,34 @@
 """The web application: from a request to its operation, and back."""
 
-import importlib
+import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.routing import Router, compile_path
 from starlette.types import Receive, Scope, Send
 
 from ..service import Service
-from ..types import Refused
-from . import dashboard, openapi
-from .auth import admit, check_origin
-from .errors import HttpError, Reply, failure
-from .limits import read_body
-from .metrics import Metrics
-from .operation import Call, Operation
-from .routes import OPERATIONS
-from .types import decoded, encoded
+from ..types import Error, Failure, Refused, encoded
+from . import api, pages
+from .metrics import REQUESTS, SECONDS
+from .operation import Call, Operation, Reply
 
 PERSONALIZER = "ensemble_sampling.serve.personalizer"
 MODEL = 256_000_000  # bytes of a state that an administrator sends
+OTHER = "other"  # the method and route of requests that no operation is for
+SOON = ((b"retry-after", b"1"),)
+PATTERN = re.compile(r"`str` matching regex '(.*)'")
+
+logger = logging.getLogger("ensemble_sampling.serve")
 
 
 def build(service: Service, waits: bool = False) -> "App":
@@ -31,33 +36,10 @@ def build(service: Service, waits: bool = False) -> "App":
 
     waits: whether it is up only when it decides; else it says until then that it is starting.
     """
-    operations = [*OPERATIONS, *_public(), *dashboard.operations(), *_personalizer()]
-    return App(operations, service, Metrics(), waits)
-
-
-def _public() -> list[Operation]:
-    document = Reply(200, encoded(openapi.document(OPERATIONS)))
-
-    async def describe(call: Call) -> Reply:
-        return document
-
-    async def home(call: Call) -> Reply:
-        return Reply(307, headers=((b"location", b"/dashboard"),))
-
-    return [
-        Operation("GET", "/openapi.json", describe, None, query=None),
-        Operation("GET", "/", home, None, query=None),
-    ]
-
-
-def _personalizer() -> Sequence[Operation]:
-    """Personalizer's operations, unless its room was left out: nothing else imports it."""
-    try:
-        return importlib.import_module(PERSONALIZER).operations()
-    except ModuleNotFoundError as error:
-        if error.name != PERSONALIZER:
-            raise
-        return ()
+    operations = [*api.OPERATIONS, *pages.operations()]
+    if find_spec(PERSONALIZER):  # a room that may be left out: nothing else imports it
+        operations += import_module(PERSONALIZER).operations()
+    return App(operations, service, waits)
 
 
 class App:
@@ -66,10 +48,8 @@ class App:
     operations: those with the same path are its methods; the first path that matches is taken.
     """
 
-    def __init__(
-        self, operations: Sequence[Operation], service: Service, metrics: Metrics, waits: bool
-    ):
-        self.operations, self._service, self._metrics = operations, service, metrics
+    def __init__(self, operations: Sequence[Operation], service: Service, waits: bool = False):
+        self.operations, self._service = operations, service
         paths: dict[str, dict[str, Operation]] = {}
         for each in operations:
             paths.setdefault(each.path, {})[each.method] = each
@@ -91,20 +71,18 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._lifespan(scope, receive, send)
-        began, operation, name = perf_counter(), None, ""
+        began, method, route = perf_counter(), OTHER, OTHER
         try:
-            check_origin(scope, self._service)
+            self._service.access.check_origin(scope)
             operation, params = self._match(scope["method"], scope["path"])
-            name = params.get("name", operation.bandit)
-            reply = await self._reply(operation, name, params, scope, receive)
+            method, route = scope["method"], operation.path
+            reply = await self._reply(operation, params, scope, receive)
         except Exception as error:
-            reply = failure(error)
+            reply = _failure(error)
         # Count before sending: whoever has the reply may kill the process, and it must be counted.
-        seconds = perf_counter() - began
-        route = None if operation is None else operation.path
-        self._metrics.count(scope["method"], route, reply.status, seconds)
-        if operation is not None and operation.decides and reply.status in (200, 201):
-            self._metrics.decision(name, seconds)
+        with suppress(OSError):  # the folder is gone, and requests are answered all the same
+            REQUESTS.labels(method, route, str(reply.status)).inc()
+            SECONDS.labels(method, route).observe(perf_counter() - began)
         headers = [(b"content-length", str(len(reply.body)).encode()), *reply.headers]
         if reply.body:
             headers.append((b"content-type", reply.media))
@@ -121,61 +99,92 @@ class App:
                     return operation, found.groupdict()
                 allowed += [*methods, *["HEAD"] * ("GET" in methods)]
         if not allowed:
-            raise HttpError("unknown", f"{method} {path}: Not Found")
+            raise Refused("unknown", f"{method} {path}: Not Found")
         headers = ((b"allow", ", ".join(allowed).encode()),)
-        raise HttpError("invalid", f"{method} {path}: Method Not Allowed", 405, headers)
+        raise Refused("invalid", f"{method} {path}: Method Not Allowed", headers, 405)
 
     async def _reply(
-        self,
-        operation: Operation,
-        name: str,
-        params: dict[str, str],
-        scope: Scope,
-        receive: Receive,
+        self, operation: Operation, params: dict[str, str], scope: Scope, receive: Receive
     ) -> Reply:
-        service = self._service
-        key = admit(scope, service, operation.needs, name)
+        service, name = self._service, params.get("name", operation.bandit)
+        key = service.access.admit(scope, operation.needs, name)
         if operation.decides and service.role == "learn":
-            raise HttpError("unavailable", "this process only learns; others decide")
-        engine = await service.find(name) if name and not operation.creates else None
-        with nullcontext() if engine is None else engine.used():
-            body: Any = b""
+            raise Refused("unavailable", "this process only learns; others decide")
+        names_one = name and not operation.creates
+        engine: Any = await service.find(name) if names_one else None
+        with engine.used() if names_one else nullcontext():
+            content = b""
             if operation.method in ("POST", "PUT"):
                 limits = self._large if operation.large else service.limits
-                body = await read_body(scope, receive, limits)
-                if operation.decoder is not None:
-                    empty = operation.optional and not body
-                    body = None if empty else decoded(body, operation.decoder)
-            query = _query(scope["query_string"], operation) if operation.query is not None else {}
-            call = Call(
-                scope,
-                service,
-                self._metrics,
-                key,
-                name,
-                engine,  # pyright: ignore[reportArgumentType]
-                params,
-                query,
-                body,
-                operation.status,
-            )
-            found = await operation.run(call)
+                content = await limits.read_body(scope, receive)
+            query = _query(scope["query_string"], operation)
+            call = Call(scope, service, key, name, engine, params, query, content, operation.status)
+            try:
+                given = () if operation.decoder is None else (_body(content, operation),)
+                if operation.in_loop:
+                    found = await operation.run(call, *given)
+                else:
+                    found = await asyncio.to_thread(operation.run, call, *given)
+            except Exception as error:
+                if operation.failed is None:
+                    raise
+                found = operation.failed(call, error)
         if isinstance(found, Reply):
             return found
         return Reply(call.status, b"" if found is None else encoded(found))
 
 
 def _query(given: bytes, operation: Operation) -> dict[str, int]:
-    known = operation.query or {}
-    found = {name: limits.default for name, limits in known.items()}
+    """The parameters of a request, checked."""
+    if operation.query is None:
+        return {}
+    found = {name: limits.default for name, limits in operation.query.items()}
     for name, text in parse_qsl(given.decode("latin-1"), keep_blank_values=True):
-        if name not in known:
-            names = ", ".join(known) or "none"
+        if name not in found:
+            names = ", ".join(found) or "none"
             raise Refused("invalid", f"there is no parameter {name!r} here; there are: {names}")
-        _, low, high, _ = known[name]
+        _, low, high, _ = operation.query[name]
         right = text.isascii() and text.isdigit() and len(text) <= 20
         if not right or not low <= int(text) <= high:
             said = f"{name} must be a whole number from {low} to {high}, got {text!r}"
             raise Refused("invalid", said)
         found[name] = int(text)
     return found
+
+
+def _body(content: bytes, operation: Operation) -> Any:
+    """The value of a body; a mistake is refused with its place."""
+    if not content and operation.optional:
+        return None
+    if not content:
+        raise Refused("invalid", "the body is empty; expected JSON")
+    try:
+        return operation.decoder.decode(content)
+    except RecursionError as error:
+        raise Refused("invalid", "the body is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise Refused("invalid", f"the body is not UTF-8: {error}") from error
+    except msgspec.ValidationError as error:
+        said = PATTERN.sub(_in_words, str(error))
+        raise Refused("invalid", f"the body is not as expected: {said}") from error
+    except (msgspec.DecodeError, ValueError) as error:  # a number of thousands of digits
+        raise Refused("invalid", f"the body is not JSON: {error}") from error
+
+
+def _in_words(found: re.Match[str]) -> str:
+    """A regular expression in plain words."""
+    if found[1].startswith("^[^"):
+        return f"text without {'/ and ' * found[1].startswith('^[^/')}control characters"
+    return "a name of up to 40 lower-case letters, digits, - and _"
+
+
+def _failure(error: Exception) -> Reply:
+    """The reply to a request that raised `error`. A fault of ours is logged, not shown."""
+    if isinstance(error, OSError):
+        logger.error("the storage does not answer: %s", error)
+        error = Refused("unavailable", "the ledger does not answer: ask again")
+    elif not isinstance(error, Refused):
+        logger.error("a request failed", exc_info=error)
+        error = Refused("failed", "the service failed at this; its log says how")
+    headers = error.headers + SOON * (error.kind == "unavailable")
+    return Reply(error.status, encoded(Failure(Error(error.kind, str(error)))), headers=headers)

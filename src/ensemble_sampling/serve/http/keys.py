@@ -1,20 +1,17 @@
-"""API keys: made, listed and revoked in a service's storage, and looked up by its processes.
+"""API keys: made, listed and revoked in a service's storage.
 
 A key is 256 random bits. Its SHA-256 is stored, never the key. Slow hashes protect passwords, which
 can be guessed; nobody can try 2^256 keys, however fast the hash.
 """
 
 import hashlib
-import hmac
 import os
 import secrets
 import sqlite3
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..storage import Storage
@@ -63,7 +60,6 @@ class Keys:
 
     def __init__(self, storage: Storage):
         self._storage = storage
-        self._mutex = threading.Lock()
         self._connection: Any = None  # to PostgreSQL
 
     def create(
@@ -88,13 +84,8 @@ class Keys:
         key = Key(
             secrets.token_hex(4), hashed(secret), frozenset(given), bandit, note, now, expires
         )
-        row = (key.id, key.hash, " ".join(given), bandit, note, now, expires)
-        self._run(
-            "INSERT INTO {keys} (id, hash, scopes, bandit, note, created, expires) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            row,
-            make=True,
-        )
+        row = (key.id, key.hash, " ".join(given), bandit, note, now, expires, None)
+        self._run("INSERT INTO {keys} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row, make=True)
         return secret, key
 
     def all(self) -> list[Key]:
@@ -114,6 +105,7 @@ class Keys:
         return True
 
     def _run(self, query: str, values: Sequence[Any] = (), make: bool = False) -> list[Any]:
+        """The rows of a query; none where there is no table and it is not to be made."""
         if self._storage.folder is None:
             return self._postgres(query, values, make)
         path = self._storage.folder / FILE
@@ -122,7 +114,12 @@ class Keys:
                 return []
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # for nobody else to read
-        return _sqlite(path, query, values, make)
+        try:
+            with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as database:
+                database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE.format(keys='keys')}")
+                return database.execute(query.format(keys="keys"), values).fetchall()
+        except sqlite3.Error as error:
+            raise OSError(f"cannot use the keys in {path}: {error}") from error
 
     def _postgres(self, query: str, values: Sequence[Any], make: bool) -> list[Any]:
         import psycopg
@@ -130,63 +127,23 @@ class Keys:
         create, query = (
             text.format(keys="ensemble_sampling.keys").replace("?", "%s") for text in (TABLE, query)
         )
-        with self._mutex:
-            try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = self._storage.connect()
-                if make:
-                    self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
-                    self._connection.execute(f"CREATE TABLE IF NOT EXISTS {create}")
-                found = self._connection.execute(query, values)
-                return found.fetchall() if found.description else []
-            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-                return []  # there is no key yet
-            except psycopg.Error as error:
-                self._drop()
-                raise OSError(f"the database of the keys does not answer: {error}") from error
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._storage.connect()
+            if make:
+                self._connection.execute("CREATE SCHEMA IF NOT EXISTS ensemble_sampling")
+                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {create}")
+            found = self._connection.execute(query, values)
+            return found.fetchall() if found.description else []
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return []  # there is no key yet
+        except psycopg.Error as error:
+            self.close()
+            raise OSError(f"the database of the keys does not answer: {error}") from error
 
     def close(self) -> None:
-        with self._mutex:
-            self._drop()
-
-
-def _sqlite(path: Path, query: str, values: Sequence[Any], make: bool) -> list[Any]:
-    try:
-        with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as database:
-            if make:
-                database.execute(f"CREATE TABLE IF NOT EXISTS {TABLE.format(keys='keys')}")
-            elif not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'keys'").fetchone():
-                return []
-            return database.execute(query.format(keys="keys"), values).fetchall()
-    except sqlite3.Error as error:
-        raise OSError(f"cannot use the keys in {path}: {error}") from error
-
-
-class KeyCache:
-    """The keys in the memory of a process, which calls `refresh` every half second."""
-
-    def __init__(self, store: Keys):
-        self.store = store
-        self._by_hash: dict[str, Key] = {}
-        self.empty = True
-
-    def refresh(self) -> None:
-        self._by_hash = {key.hash: key for key in self.store.all()}
-        # A service that ever had a key, revoked or lost since, does not become open to everybody.
-        self.empty = self.empty and not self._by_hash
-
-    def find(self, secret: str) -> Key | None:
-        """The key, if it is one and neither revoked nor expired."""
-        digest = hashed(secret)
-        key = self._by_hash.get(digest)
-        if key is None or not hmac.compare_digest(key.hash, digest):
-            return None
-        return key if key.state(time.time()) == "valid" else None
+        if self._connection is not None:
+            self._connection.close()
 
 
 def table(keys: Sequence[Key]) -> str:

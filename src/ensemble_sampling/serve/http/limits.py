@@ -1,47 +1,35 @@
-"""How much one request, and one key, may ask for."""
+"""How much one request may ask for, and how long and how many connections may stay open."""
 
 import asyncio
 import math
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from starlette.types import Receive, Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ... import checks
-from .errors import CLOSE, HttpError
+from ..types import CLOSE, Refused
 
 DEEPEST = 64  # objects and lists within one another
-
-
-class TooLarge(HttpError):
-    """More than one request may ask for."""
-
-    def __init__(self, message: str):
-        super().__init__("too_large", message, headers=CLOSE)
+CONNECTIONS = 4096  # open at once
+HEADERS = 512 * 1024  # bytes that headers may have; a part of a body may come with them
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is refused.
+    """What is accepted."""
 
-    body: bytes of a request's body.
-    actions: on offer in one decision.
-    features: in the description of one action, or of a context.
-    decisions: or outcomes, in one request.
-    rate: requests per second of one key, in bursts of as many; 0 is no limit. It is shared out
-        among the processes of a service.
-    patience: seconds for the headers of a request, and for its body.
-    open: bandits that a process keeps open, beside those with requests at work; of more, the one
-        longest without a request is closed.
-    """
-
-    body: int = 1_000_000
-    actions: int = 1_000
-    features: int = 1_000
-    decisions: int = 1_000
+    body: int = 1_000_000  # bytes of a request's body
+    actions: int = 1_000  # on offer in one decision
+    features: int = 1_000  # in the description of one action, or of a context
+    decisions: int = 1_000  # or outcomes, in one request
+    # Requests per second of one key, in bursts of as many; 0 is no limit. It is shared out among
+    # the processes of a service.
     rate: float = 5_000.0
-    patience: float = 10.0
+    patience: float = 10.0  # seconds for the headers of a request, and for its body
+    # Bandits that a process keeps open, beside those with requests at work; of more, the one
+    # longest without a request is closed.
     open: int = 50
 
     def __post_init__(self) -> None:
@@ -54,7 +42,7 @@ class Limits:
         """Refuse more than the limit `what`."""
         most = getattr(self, what)
         if number > most:
-            raise TooLarge(f"{number} {what}; at most {most} are accepted")
+            raise Refused("too_large", f"{number} {what}; at most {most} are accepted", CLOSE)
 
     def offer(self, actions: Any, context: Any) -> None:
         """Refuse too many actions, or too large a description."""
@@ -64,11 +52,36 @@ class Limits:
             if isinstance(one, dict | list):
                 self.count("features", _size(one))
 
+    async def read_body(self, scope: Scope, receive: Receive) -> bytes:
+        """The body, if neither its stated length nor what arrives exceeds the limit."""
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                length = int(value) if value.isdigit() and len(value) < 20 else math.inf
+                if length > self.body:
+                    said = f"a body of {length} bytes; at most {self.body} are accepted"
+                    raise Refused("too_large", said, CLOSE)
+        body, more = bytearray(), True
+        try:
+            async with asyncio.timeout(self.patience):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refused("invalid", "the client went away", CLOSE, 408)
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > self.body:
+                        said = f"a body over {self.body} bytes, which are accepted"
+                        raise Refused("too_large", said, CLOSE)
+        except TimeoutError as error:
+            said = f"the body did not arrive within {self.patience:g} s"
+            raise Refused("invalid", said, CLOSE, 408) from error
+        return bytes(body)
+
 
 def _size(described: Any, depth: int = 1) -> int:
     """The number of values in a description, with all that is nested in it."""
     if depth > DEEPEST:
-        raise TooLarge(f"a description is nested more than {DEEPEST} deep")
+        raise Refused("too_large", f"a description is nested more than {DEEPEST} deep", CLOSE)
     total = len(described)
     for value in described.values() if type(described) is dict else described:
         if type(value) is dict or type(value) is list:
@@ -76,64 +89,62 @@ def _size(described: Any, depth: int = 1) -> int:
     return total
 
 
-async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
-    """The body, if it is small enough: neither its stated length nor what arrives exceeds the
-    limit."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            length = int(value) if value.isdigit() and len(value) < 20 else math.inf
-            if length > limits.body:
-                raise TooLarge(f"a body of {length} bytes; at most {limits.body} are accepted")
-    body, more = bytearray(), True
-    try:
-        async with asyncio.timeout(limits.patience):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise HttpError("invalid", "the client went away", 408, CLOSE)
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
-                if len(body) > limits.body:
-                    raise TooLarge(f"a body over {limits.body} bytes, which are accepted")
-    except TimeoutError as error:
-        said = f"the body did not arrive within {limits.patience:g} s"
-        raise HttpError("invalid", said, 408, CLOSE) from error
-    return bytes(body)
+class Connection(HttpToolsProtocol):
+    """Drops a connection on which the headers of a request do not arrive in time, or have no end;
+    `Limits.read_body` waits for its body. Where more are open than may be, the one that has been
+    idle the longest makes room."""
 
+    patience = Limits().patience
+    most = CONNECTIONS
+    _timer: Any = None  # runs while headers are expected
+    _received = 0  # bytes meanwhile
 
-class Bucket:
-    """Tokens that come back at a rate; a request takes one."""
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        # Idle connections of this server, that which has been so the longest first.
+        self._idle: dict[Connection, None] = vars(self.server_state).setdefault("idle", {})
+        self._idle[self] = None
+        self._expect_headers()
+        if len(self.connections) > self.most:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            oldest.transport.abort()
 
-    __slots__ = ("at", "burst", "rate", "tokens")
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._timer is not None:
+            self._received += len(data)
+            if self._received > HEADERS:
+                self.transport.abort()
 
-    def __init__(self, rate: float):
-        self.rate = rate
-        self.burst = max(1.0, rate)
-        self.tokens, self.at = self.burst, monotonic()
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_headers()
 
-    def take(self) -> float:
-        """0.0 if there was a token, or the seconds until there is."""
-        now = monotonic()
-        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
-        self.at = now
-        if self.tokens >= 1.0:
-            self.tokens -= 1.0
-            return 0.0
-        return (1.0 - self.tokens) / self.rate
+    def on_headers_complete(self) -> None:
+        self._headers_came()
+        super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._idle.pop(self, None)
+        super().on_message_complete()
 
-class Rates:
-    """A bucket for every key, in one of `processes` that serve together."""
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete:  # no request is behind it
+            self._idle.pop(self, None)
+            self._idle[self] = None
 
-    def __init__(self, rate: float, processes: int = 1):
-        self._rate = rate / processes
-        self._buckets: dict[str, Bucket] = {}
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_came()
+        self._idle.pop(self, None)
+        super().connection_lost(exc)
 
-    def wait(self, key: str) -> float:
-        """0.0 if a request may go on, or the seconds after which it may come again."""
-        if not self._rate:
-            return 0.0
-        bucket = self._buckets.get(key)
-        if bucket is None:  # one per key that exists: they cannot become many
-            bucket = self._buckets[key] = Bucket(self._rate)
-        return bucket.take()
+    def _expect_headers(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.patience, self.transport.abort)
+
+    def _headers_came(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._received = None, 0

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
 
 from ... import __version__
+from ..types import Failure, Name
 from .operation import Operation
-from .types import Failure, Name
 
 DESCRIPTIONS = {
     200: "Done.",
@@ -35,10 +36,12 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     template = "#/components/schemas/{name}"
     schemas, components = msgspec.json.schema_components(kinds, ref_template=template)
     of = dict(zip(kinds, schemas, strict=True))
-    components = _json_schema(components)
+    for each in components.values():
+        each["description"] = cleandoc(each.get("description", ""))
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, of)
+    subscription = {"type": "apiKey", "in": "header", "name": "Ocp-Apim-Subscription-Key"}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -50,14 +53,10 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": _json_schema(components),
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer"},
-                "subscription": {
-                    "type": "apiKey",
-                    "in": "header",
-                    "name": "Ocp-Apim-Subscription-Key",
-                },
+                "subscription": subscription,
             },
         },
     }
@@ -72,77 +71,58 @@ def _bodies(each: Operation) -> tuple[Any, ...]:
     return each.bodies or (() if each.body is None else (each.body,))
 
 
-def _schema(kinds: tuple[Any, ...], of: dict[Any, Any]) -> Any:
-    found = [of[kind] for kind in kinds]
-    return found[0] if len(found) == 1 else {"anyOf": found}
-
-
 def statuses(each: Operation) -> list[int]:
     """Those of its refusals."""
     found = {413, 421, *each.refusals}
     if each.needs is not None:
-        found |= {401, 403, 429}
+        found |= {400, 401, 403, 429}
     if "{name}" in each.path:
         found |= {404, 503}
-    if each.needs is not None or each.query:
-        found.add(400)
     if each.body is not None:
-        found |= {400, 408}
+        found |= {408}
     return sorted(found)
 
 
 def _operation(each: Operation, of: dict[Any, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": each.run.__name__,
-        "summary": each.summary,
+        "summary": each.run.__doc__,
         "responses": {},
     }
     if each.needs is not None:
         found["description"] = f"Needs a key with the scope `{each.needs}` or `admin`."
         found["security"] = [{"key": []}, {"subscription": []}]
     parameters = [_in_path(name) for name in re.findall(r"{(\w+)}", each.path)]
-    for name, limits in (each.query or {}).items():
-        schema = {
-            "type": "integer",
-            "minimum": limits.low,
-            "maximum": limits.high,
-            "default": limits.default,
-        }
-        parameters.append(
-            {"name": name, "in": "query", "description": limits.about, "schema": schema}
-        )
+    for name, (default, low, high, about) in (each.query or {}).items():
+        schema = {"type": "integer", "minimum": low, "maximum": high, "default": default}
+        parameters.append({"name": name, "in": "query", "description": about, "schema": schema})
     if parameters:
         found["parameters"] = parameters
     if each.body is not None:
-        content = {"schema": _schema(_bodies(each), of)}
-        if each.example is not None:
-            content["example"] = each.example
         found["requestBody"] = {
             "required": not each.optional,
-            "content": {"application/json": content},
+            "content": _content(_bodies(each), of, each.example),
         }
     for status in (each.status, *each.others):
-        found["responses"][str(status)] = _response(status, each, of)
+        found["responses"][str(status)] = {"description": DESCRIPTIONS[status]}
+        if each.answers:
+            found["responses"][str(status)]["content"] = _content(each.answers, of, each.answered)
     for status in statuses(each):
-        failure = {"application/json": {"schema": of[Failure]}}
-        if status == 503 and each.path == "/readyz":
-            failure = {"application/json": {"schema": _schema(each.answers, of)}}
-        about = {"description": DESCRIPTIONS[status], "content": failure}
+        said = each.answers if (status, each.path) == (503, "/readyz") else (Failure,)
+        about = {"description": DESCRIPTIONS[status], "content": _content(said, of)}
         if status == 429:
             about["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
         found["responses"][str(status)] = about
     return found
 
 
-def _response(status: int, each: Operation, of: dict[Any, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": DESCRIPTIONS[status]}
-    if each.answers:
-        kind = "text/plain" if each.answers == (str,) else "application/json"
-        content = {"schema": _schema(each.answers, of)}
-        if each.answered is not None:
-            content["example"] = each.answered
-        found["content"] = {kind: content}
-    return found
+def _content(kinds: tuple[Any, ...], of: dict[Any, Any], example: Any = None) -> dict[str, Any]:
+    """One of several types, and an example of it."""
+    schemas = [of[kind] for kind in kinds]
+    content = {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+    if example is not None:
+        content["example"] = example
+    return {"text/plain" if kinds == (str,) else "application/json": content}
 
 
 def _in_path(name: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """One operation of the API: its method, path and types, and the function that does it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import iscoroutinefunction
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -11,34 +12,34 @@ from starlette.types import Scope
 
 from ..engine import Engine
 from ..service import Service
-from .errors import Reply
+from ..types import Headers
 from .keys import Key
-from .metrics import Metrics
 
 BANDIT = "/v1/bandits/{name}"
 
 
+class Reply(NamedTuple):
+    """All of an answer."""
+
+    status: int
+    body: bytes = b""
+    media: bytes = b"application/json"
+    headers: Headers = ()
+
+
 @dataclass(slots=True)
 class Call:
-    """A request as an operation sees it.
-
-    name, engine: of the bandit that the path names. An operation that creates one has no engine.
-    key: None where the service has no keys.
-    params, query: what the path and the query string hold.
-    body: the value of the JSON, or the bytes where the operation declares no type.
-    status: of the reply; an operation may set another.
-    """
+    """A request as an operation sees it."""
 
     scope: Scope
     service: Service
-    metrics: Metrics
-    key: Key | None
-    name: str
-    engine: Engine
-    params: Mapping[str, str]
+    key: Key | None  # None where the service has no keys
+    name: str  # of the bandit that the path names
+    engine: Engine  # of that one; not there for an operation that creates one
+    params: Mapping[str, str]  # in the path
     query: Mapping[str, int]
-    body: Any
-    status: int
+    content: bytes  # the body
+    status: int  # of the reply; an operation may set another
 
 
 class Range(NamedTuple):
@@ -54,62 +55,55 @@ class Range(NamedTuple):
 class Operation:
     """What is done for a method and a path.
 
-    run: returns the value of the reply, or a `Reply`.
-    needs: the scope of a key; None: anybody may call.
-    answers: types of the reply, one of which it has.
-    body: the type that is decoded; None: the operation gets bytes.
-    bodies: the types that are documented, where `body` joins several.
-    optional: whether the body may be left out.
-    query: its parameters; None: they are not checked.
-    status, others: of success.
-    refusals: statuses beyond those that every operation of its kind may give.
-    bandit: the one served where the path names none.
-    creates: whether the bandit need not exist.
-    decides: whether it makes decisions, which a process that only learns does not.
-    large: whether the body may be as large as a model.
-    example, answered: a body and a reply, for the documentation.
+    run: takes a `Call` and, where it has a type, the value of the body; returns the value of the
+        reply, or a `Reply`. A coroutine function runs in the event loop, any other in a thread.
     """
 
     method: str
     path: str
-    run: Callable[[Call], Awaitable[Any]]
-    needs: str | None
-    answers: tuple[Any, ...] = ()
-    body: Any = None
-    bodies: tuple[Any, ...] = ()
-    optional: bool = False
-    query: dict[str, Range] | None = field(default_factory=dict)
-    status: int = 200
-    others: tuple[int, ...] = ()
-    refusals: tuple[int, ...] = ()
-    bandit: str = ""
-    creates: bool = False
-    decides: bool = False
-    large: bool = False
-    example: Any = None
-    answered: Any = None
-
-    @property
-    def summary(self) -> str:
-        return (self.run.__doc__ or "").strip()
+    run: Callable[..., Any]
+    needs: str | None  # the scope of a key; None: anybody may call
+    answers: tuple[Any, ...] = ()  # types of the reply, one of which it has
+    body: Any = None  # the type that is decoded
+    bodies: tuple[Any, ...] = ()  # those that are documented, where `body` joins several
+    optional: bool = False  # whether the body may be left out
+    query: dict[str, Range] | None = field(default_factory=dict)  # None: it is not checked
+    status: int = 200  # of success
+    others: tuple[int, ...] = ()  # of success too
+    refusals: tuple[int, ...] = ()  # beyond those that every operation of its kind may give
+    bandit: str = ""  # the one served where the path names none
+    creates: bool = False  # whether the bandit need not exist
+    decides: bool = False  # which a process that only learns does not
+    large: bool = False  # whether the body may be as large as a model
+    failed: Callable[[Call, Exception], Reply] | None = None  # the reply to an error, if unusual
+    example: Any = None  # of a body, for the documentation
+    answered: Any = None  # of a reply
 
     @cached_property
-    def decoder(self) -> "msgspec.json.Decoder[Any] | None":
+    def decoder(self) -> Any:
         return None if self.body is None else msgspec.json.Decoder(self.body)
+
+    @cached_property
+    def in_loop(self) -> bool:
+        """Whether it runs in the event loop."""
+        return iscoroutinefunction(self.run)
 
 
 def operation(
-    method: str, path: str, needs: str | None, **about: Any
-) -> Callable[[Callable[[Call], Awaitable[Any]]], Operation]:
-    """Make a function an operation: its docstring is the summary, and its return type the type of
-    the reply, without which the status is 204."""
+    method: str, path: str, needs: str | None, *refusals: int, **about: Any
+) -> Callable[[Callable[..., Any]], Operation]:
+    """Make a function an operation: its docstring is the summary, the type of its argument `body`
+    that of the body, and its return type that of the reply, without which the status is 204. A path
+    that does not begin with a slash is below that of a bandit."""
+    whole = path if path.startswith("/") else f"{BANDIT}/{path}".rstrip("/")
 
-    def made(run: Callable[[Call], Awaitable[Any]]) -> Operation:
-        kind = get_type_hints(run)["return"]
+    def made(run: Callable[..., Any]) -> Operation:
+        types = get_type_hints(run)
+        kind, about["body"] = types["return"], types.get("body")
         kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        reply = {"answers": (str,) if kind is Reply else kinds}
         if kind is NoneType:
-            return Operation(method, path, run, needs, **{"status": 204, **about})
-        answers = (str,) if kind is Reply else kinds
-        return Operation(method, path, run, needs, **{"answers": answers, **about})
+            reply = {"status": 204}
+        return Operation(method, whole, run, needs, refusals=refusals, **{**reply, **about})
 
     return made

@@ -1,7 +1,6 @@
 """Offline evaluations: what other policies would have earned, from the log of the bandit."""
 
-import asyncio
-import logging
+import threading
 import time
 import uuid
 from datetime import UTC, datetime
@@ -11,19 +10,18 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from starlette.requests import Request
 
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
 from ...evaluation.results import Comparison, Evaluation
-from ...evaluation.sources import EXPORTED
 from ...files import Damaged
-from ..engine import Engine, Refused
-from ..http.errors import Reply
-from ..http.types import encoded
-from .calls import LONGEST, Call, Problem, answer, nothing
+from .. import admin
+from ..engine import Engine
+from ..http.operation import Call, Reply
+from ..types import Refused, encoded
+from .replies import LONGEST, Problem, answer, logger, nothing, version
 from .settings import Policy, moment, promote
-
-logger = logging.getLogger("ensemble_sampling.serve")
 
 KEPT = "personalizer/evaluation/"
 MOST = 1 << 29  # bytes of features in one evaluation
@@ -74,88 +72,63 @@ class Job(Struct):
     description: str = ""
 
 
-CONTRACT, REFERENCE = msgspec.json.Decoder(Contract), msgspec.json.Decoder(Reference)
-JOB = msgspec.json.Decoder(Job)
-
-
-async def create(call: Call) -> Reply:
+def create(call: Call, body: Contract) -> Reply:
     """Begin an evaluation: in a thread of this process, one at a time, stored with the ledger."""
-    body, engine = call.body(CONTRACT), call.engine
-    start, end = _seconds(body.start_time), _seconds(body.end_time)
+    engine, start, end = call.engine, _seconds(body.start_time), _seconds(body.end_time)
     if start > end:
         code = "InvalidDateTimesInEvaluationContract"
-        raise Problem(400, code, "endTime must not be before startTime", "endTime")
+        raise Problem("endTime must not be before startTime", "endTime", code)
     custom = [policy.name for policy in body.policies or ()]
     if len({*custom}) < len(custom):
-        raise Problem(400, "DuplicateCustomPolicyNames", "policies must have names of their own")
-    known = await asyncio.to_thread(engine.candidates)
+        raise Problem("policies must have names of their own", None, "DuplicateCustomPolicyNames")
+    known = engine.replicas.candidates
     if unknown := [name for name in custom if name not in known]:
         names = ", ".join(map(repr, known)) or "none"
-        raise call.wrong(f"there are no candidates {unknown}; there are: {names}", "policies")
+        raise Problem(f"there are no candidates {unknown}; there are: {names}", "policies")
     more = body.enable_offline_experimentation or body.enable_policy_optimization
     sources = dict.fromkeys(known, "OfflineExperimentation") if more else {}
     sources |= dict.fromkeys(custom, "Custom")
-    job = Job(call.id or str(uuid.uuid4()), body.name, start, end, time.time())
-    if await asyncio.to_thread(_kept, engine, job.id):
-        raise Problem(400, "EvaluationAlreadyExists", f"there is an evaluation {job.id!r} already")
-    await asyncio.to_thread(_keep, engine, job)
-    running = call.shared.setdefault("running", set())
-    task = asyncio.create_task(_run(call, job, sources))
-    running.add(task)
-    task.add_done_callback(running.discard)
-    if not call.version:
+    id = call.params.get("id") or str(uuid.uuid4())
+    job = Job(id, body.name, start, end, time.time())
+    if _kept(engine, id):
+        raise Problem(f"there is an evaluation {id!r} already", None, "EvaluationAlreadyExists")
+    _keep(engine, job)
+    threading.Thread(target=_run, args=(call, job, sources), daemon=True).start()
+    if not version(call):
         return answer(_summary(job))
-    where = quote(f"{call.request.url.path}/{job.id}", safe="/")
-    return answer(_whole(job, call.version), 201, ((b"location", where.encode()),))
+    where = quote(f"{call.scope['path']}/{job.id}", safe="/")
+    return answer(_whole(job), 201, ((b"location", where.encode()),))
 
 
 def _seconds(when: datetime) -> float:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
-async def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
-    turn = call.shared.setdefault("turn", asyncio.Lock())
-    with call.engine.used():  # beyond the request that began it
-        async with turn:
-            await asyncio.to_thread(_judge, call.engine, job, sources)
+def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
+    engine = call.engine
+    try:
+        with engine.used(), call.service.evaluating:  # beyond the request that began it
+            _judge(engine, job, sources)
+            if _kept(engine, job.id):  # or it was deleted meanwhile
+                _keep(engine, job)
+    except Exception:
+        logger.exception("an evaluation could not be stored")
 
 
 def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
     try:
-        columns = logged(engine, job.start, job.end)
-        candidates = {name: engine.candidate(name) for name in sources}
+        columns = engine.reader.made_between(job.start, job.end, MOST)
+        if not columns["id"]:
+            raise ValueError("no logs exist in this time")
+        candidates = {name: engine.replicas.candidates[name] for name in sources}
         judged = evaluate(Log.of(columns), {BASELINE: _first, RANDOM: _any, **candidates})
         _tell(job, judged, {BASELINE: BASELINE, RANDOM: RANDOM, **sources})
-    except (Refused, TypeError, ValueError) as error:  # the caller learns why
+    except Exception as error:
         job.status, job.description = "Failed", f"{type(error).__name__}: {error}"
-        if isinstance(error, Damaged):  # but not the address of the ledger
-            logger.error("an evaluation failed: %s", error)
-            job.description = "Damaged: the service's log says more"
-    except Exception:
-        logger.exception("an evaluation failed")
-        job.status, job.description = "Failed", "the service failed at this; its log says how"
-    if _kept(engine, job.id):  # or it was deleted meanwhile
-        _keep(engine, job)
-
-
-def logged(engine: Engine, start: float, end: float) -> dict[str, list[Any]]:
-    """The decisions of a time as `Log.of` takes them."""
-    found: dict[str, list[Any]] = {name: [] for name in EXPORTED}
-    size = 0
-    for part in engine.pages(0, engine.summary()["decisions"]):
-        rows = [n for n, when in enumerate(part["time"]) if start <= when <= end]
-        offers = part["offer"]
-        for n in rows:
-            if offers[n] is not None:
-                offers[n] = np.asarray(offers[n], np.float32)  # a tenth of the lists' size
-                size += offers[n].nbytes
-        if size > MOST:
-            raise ValueError(f"the features take more than {MOST >> 20} MiB: choose a shorter time")
-        for name in EXPORTED:
-            found[name] += [part[name][n] for n in rows]
-    if not found["index"]:
-        raise ValueError("no logs exist in this time")
-    return found
+        # The caller learns why; but not the address of the ledger, nor a fault of ours.
+        if isinstance(error, Damaged) or not isinstance(error, Refused | TypeError | ValueError):
+            logger.error("an evaluation failed", exc_info=error)
+            job.description = "the service failed at this; its log says how"
 
 
 def _first(offer: Any) -> np.ndarray:
@@ -189,73 +162,64 @@ def _found(one: Evaluation, source: str) -> Found:
 
 
 def _keep(engine: Engine, job: Job) -> None:
-    engine.keep(f"{KEPT}{job.id}", encoded(job))
+    admin.keep(engine.replicas, f"{KEPT}{job.id}", encoded(job))
 
 
 def _kept(engine: Engine, id: str) -> Job | None:
-    content = engine.kept(f"{KEPT}{id}").get(f"{KEPT}{id}")
+    content = engine.reader.kept(f"{KEPT}{id}").get(f"{KEPT}{id}")
     return None if content is None else _read(content)
 
 
 def _read(content: bytes) -> Job:
-    job = JOB.decode(content)
+    job = msgspec.json.decode(content, type=Job)
     if job.status == "Running" and time.time() - job.created > PATIENCE:
         job.status, job.description = "Timeout", "the process that ran it did not finish it"
     return job
 
 
-async def _known(call: Call) -> Job:
-    job = await asyncio.to_thread(_kept, call.engine, call.id)
+def _known(call: Call, id: str, target: str | None = None) -> Job:
+    job = _kept(call.engine, id)
     if job is None:
-        raise Problem(404, "EvaluationNotFound", f"there is no evaluation {call.id!r}")
+        raise Problem(f"there is no evaluation {id!r}", target, "EvaluationNotFound", 404)
     return job
 
 
-async def get(call: Call) -> Reply:
-    job = await _known(call)
-    return answer(_whole(job, call.version) if call.version else _content(job))
+def get_evaluation(call: Call) -> Reply:
+    job = _known(call, call.params["id"])
+    return answer(_whole(job) if version(call) else _content(job))
 
 
-async def delete(call: Call) -> Reply:
-    await asyncio.to_thread(call.engine.keep, f"{KEPT}{call.id}", None)
+def delete(call: Call) -> Reply:
+    admin.keep(call.engine.replicas, f"{KEPT}{call.params['id']}", None)
     return nothing()
 
 
-async def every(call: Call) -> Reply:
-    found = await asyncio.to_thread(call.engine.kept, KEPT)
+def list_evaluations(call: Call) -> Reply:
+    found = call.engine.reader.kept(KEPT)
     jobs = sorted(map(_read, found.values()), key=lambda job: -job.created)
-    if call.version:
-        return answer([_whole(job, call.version) for job in jobs])
-    query = call.request.query_params
-    skip, top = (_count(call, name) for name in ("skip", "top"))
+    if version(call):
+        return answer([_whole(job) for job in jobs])
+    query = {"skip": "0", "top": str(len(jobs)), **Request(call.scope).query_params}
+    for name in ("skip", "top"):
+        if not (query[name].isdecimal() and len(query[name]) < 12):
+            raise Problem(f"{name} must be a number, got {query[name]!r}", name)
     if "auto" in query.get("filter", "").lower():  # all were asked for by somebody
         jobs = []
-    jobs = jobs[skip or 0 :][: len(jobs) if top is None else top]
+    jobs = jobs[int(query["skip"]) :][: int(query["top"])]
     return answer({"value": [_summary(job) for job in jobs]})
 
 
-def _count(call: Call, name: str) -> int | None:
-    given = call.request.query_params.get(name)
-    if given is not None and not (given.isdecimal() and len(given) < 12):
-        raise call.wrong(f"{name} must be a number, got {given!r}", name)
-    return None if given is None else int(given)
-
-
-async def apply(call: Call) -> Reply:
+def apply(call: Call, body: Reference) -> Reply:
     """Put a candidate in charge that was evaluated."""
-    body = call.body(REFERENCE)
-    job = await asyncio.to_thread(_kept, call.engine, body.evaluation_id)
-    if job is None:
-        message = f"there is no evaluation {body.evaluation_id!r}"
-        raise Problem(404, "EvaluationNotFound", message, "evaluationId")
+    job = _known(call, body.evaluation_id, "evaluationId")
     if job.status != "Succeeded":
-        raise call.wrong("the evaluation must be completed", "evaluationId")
+        raise Problem("the evaluation must be completed", "evaluationId")
     known = {one.name for one in job.found if one.source not in (BASELINE, RANDOM)}
     if body.policy_name not in known:
         message = f"the evaluation has no policy {body.policy_name!r} that could take charge"
-        raise Problem(404, "LearningSettingsNotFound", message, "policyName")
+        raise Problem(message, "policyName", "LearningSettingsNotFound", 404)
     if body.policy_name != ONLINE:
-        await asyncio.to_thread(promote, call.engine, body.policy_name)
+        promote(call.engine, body.policy_name)
     return nothing()
 
 
@@ -290,7 +254,7 @@ def _content(job: Job) -> dict[str, Any]:
     return _summary(job) | about
 
 
-def _whole(job: Job, version: str) -> dict[str, Any]:
+def _whole(job: Job) -> dict[str, Any]:
     """As v1.0 and v1.1 have it."""
     results = [
         {

@@ -3,20 +3,20 @@
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
-from ..engine import Choice, ChoiceRequest, Engine, Refused
-from ..http.errors import Reply
-from .calls import LONGEST, Call, answer, key_of, nothing
-from .features import described
+from .. import outcomes
+from ..http.operation import Call, Reply
+from ..types import Choose, Decision, Learn, Refused
+from .replies import LONGEST, Problem, answer, key, nothing
 
 MOST = 50  # actions, or slots, of one request
-REQUEST = "x-ms-client-request-id"  # a client that sends a request again says the same
+DEEPEST = 16  # objects within objects, in features
+REQUEST = b"x-ms-client-request-id"  # a client that sends a request again says the same
 
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST)]
 Features = list[dict[str, Any] | None] | None
@@ -59,125 +59,138 @@ class SlotRewards(Struct):
     reward: list[SlotReward]
 
 
-RANK, RANK_SLOTS = msgspec.json.Decoder(Rank), msgspec.json.Decoder(RankSlots)
-REWARD, SLOT_REWARDS = msgspec.json.Decoder(Reward), msgspec.json.Decoder(SlotRewards)
-
-
-async def rank(call: Call) -> Reply:
-    body = call.body(RANK)
-    event = body.event_id if body.event_id is not None else str(uuid.uuid4())
-    actions, context = _offer(body, call)
+async def rank(call: Call, body: Rank) -> Reply:
+    event, actions, context = _asked(body, call)
     excluded = {*(body.excluded_actions or ())}
-    free = [id for id in actions if id not in excluded]
-    if not free:
-        raise call.wrong("all actions are excluded", target="excludedActions")
-    made = await _decide(
-        call.engine,
-        ChoiceRequest(
-            actions,
-            context,
-            free if len(free) < len(actions) else None,
-            key_of(event, call),
-            deferred=bool(body.defer_activation),
-        ),
-    )
+    asked = _choose(body, actions, context, excluded, key(event))
+    if asked is None:
+        raise Problem("all actions are excluded", "excludedActions")
+    (made,) = await call.engine.decide([asked])
     ranking = [{"id": id, "probability": share} for id, share in ranked(made, excluded)]
     return answer({"ranking": ranking, "eventId": event, "rewardActionId": made.action}, 201)
 
 
-def ranked(made: Choice, excluded: set[str]) -> Iterator[tuple[Any, float]]:
+def ranked(made: Decision, excluded: set[str]) -> Iterator[tuple[Any, float]]:
     """Actions and their probabilities: what was chosen first, then the most likely, those equally
     likely as they were offered; what was excluded stays in its place.
 
     It depends only on what is recorded, so that the same event again gets the same reply.
     """
-    if made.names is None:  # of an old decision no more may be known
+    if made.actions is None:  # of an old decision no more may be known
         yield made.action, made.probability
         return
-    places, shares = range(len(made.names)), made.probabilities
-    out = {at for at in places if made.names[at] in excluded and at != made.index}
+    places, shares = range(len(made.actions)), made.probabilities
+    out = {at for at in places if made.actions[at] in excluded and at != made.index}
     rest = [at for at in places if at not in out]
     order = iter(sorted(rest, key=lambda at: (at != made.index, -shares[at])))
     for place in places:
         at = place if place in out else next(order)
-        yield made.names[at], float(shares[at])
+        yield made.actions[at], shares[at]
 
 
-async def rank_slots(call: Call) -> Reply:
+async def rank_slots(call: Call, body: RankSlots) -> Reply:
     """Slot by slot: what one takes is not on offer to the next."""
-    body = call.body(RANK_SLOTS)
-    event = body.event_id if body.event_id is not None else str(uuid.uuid4())
-    key = key_of(event, call)
-    actions, context = _offer(body, call)
-    _check_slots(body.slots, actions, call)
-    everywhere, taken, slots = {*(body.excluded_actions or ())}, set(), []
+    event, actions, context = _asked(body, call)
+    known = key(event)
+    _check_slots(body.slots, actions)
+    excluded, slots = {*(body.excluded_actions or ())}, []
     for slot in body.slots:
-        around = context | {f"slot.{name}": v for name, v in _said(slot.features, call).items()}
+        features = described(slot.features).items()
+        around = context | {f"slot.{name}": value for name, value in features}
         # The first action is what an apprentice takes: that of the application.
         first = {slot.baseline_action: actions[slot.baseline_action]} | actions
-        out = everywhere | taken | {*(slot.excluded_actions or ())}
-        free = [id for id in first if id not in out]
+        out = excluded | {*(slot.excluded_actions or ())}
+        id = key(slot.id, "slots")
+        asked = _choose(body, first, around | {"slot": slot.id}, out, known, id)
         chosen = None
-        if free:
-            some = free if len(free) < len(first) else None
-            deferred = bool(body.defer_activation)
-            around |= {"slot": slot.id}
-            ask = ChoiceRequest(first, around, some, key, key_of(slot.id, call, "slots"), deferred)
-            chosen = (await _decide(call.engine, ask)).action
-            taken.add(chosen)
+        if asked is not None:
+            chosen = (await call.engine.decide([asked]))[0].action
+            excluded.add(str(chosen))
         slots.append({"id": slot.id, "rewardActionId": chosen})
     return answer({"slots": slots, "eventId": event}, 201)
 
 
-def _check_slots(slots: Sequence[Slot], actions: dict[str, Any], call: Call) -> None:
+def _choose(
+    body: Rank,
+    actions: dict[str, Any],
+    context: dict[str, Any],
+    excluded: set[str],
+    event: str,
+    slot: str = "",
+) -> Choose | None:
+    """The decision to be made, None where no action is left."""
+    free: list[Any] = [id for id in actions if id not in excluded]
+    available = free if len(free) < len(actions) else None
+    deferred = bool(body.defer_activation)
+    return Choose(actions, context, available, event, slot, deferred) if free else None
+
+
+def _check_slots(slots: Sequence[Slot], actions: dict[str, Any]) -> None:
     if len(slots) > len(actions):
-        raise call.wrong(f"{len(slots)} slots, but only {len(actions)} actions", "slots")
+        raise Problem(f"{len(slots)} slots, but only {len(actions)} actions", "slots")
     for what, ids in (
         ("id", [slot.id for slot in slots]),
         ("baselineAction", [slot.baseline_action for slot in slots]),
     ):
         if len({*ids}) < len(ids):
-            raise call.wrong(f"every slot must have a {what} of its own, got {ids}", "slots")
+            raise Problem(f"every slot must have a {what} of its own, got {ids}", "slots")
     for at, slot in enumerate(slots):
         known = [slot.baseline_action, *(slot.excluded_actions or ())]
         if unknown := [id for id in known if id not in actions]:
-            raise call.wrong(f"there are no actions {unknown}", f"slots[{at}]")
+            raise Problem(f"there are no actions {unknown}", f"slots[{at}]")
         if slot.baseline_action in known[1:]:
-            raise call.wrong("the baselineAction must not be excluded", f"slots[{at}]")
+            raise Problem("the baselineAction must not be excluded", f"slots[{at}]")
 
 
-def _offer(body: Rank, call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Descriptions of the actions by id, and of the context."""
-    actions = {action.id: _said(action.features, call) for action in body.actions}
+def _asked(body: Rank, call: Call) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The event, and descriptions of the actions by id and of the context."""
+    event = body.event_id if body.event_id is not None else str(uuid.uuid4())
+    actions = {action.id: described(action.features) for action in body.actions}
     if len(actions) < len(body.actions):
-        raise call.wrong("every action must have an id of its own", target="actions")
-    context = _said(body.context_features, call)
-    call.limits.offer(actions, context)
-    return actions, context
+        raise Problem("every action must have an id of its own", "actions")
+    context = described(body.context_features)
+    call.service.limits.offer(actions, context)
+    return event, actions, context
 
 
-def _said(features: Features, call: Call) -> dict[str, Any]:
-    try:
-        return described(features)
-    except ValueError as error:
-        raise call.wrong(str(error), target="features") from error
+def described(features: Iterable[Mapping[str, Any] | None] | None) -> dict[str, Any]:
+    """All values by the path to them: [{"user": {"age": 3}}] is {"user.age": 3}.
+
+    Nested and flat descriptions are hashed alike, and a flat one is looked up more quickly. A list
+    of numbers is a vector, one feature for each position; a path with several values has a list.
+    """
+    flat: dict[str, Any] = {}
+    for part in features or ():
+        _flatten("", part or {}, flat, 0)
+    return flat
 
 
-async def _decide(engine: Engine, ask: ChoiceRequest) -> Choice:
-    return (await engine.decide([ask]))[0]
+def _flatten(key: str, value: Any, flat: dict[str, Any], depth: int) -> None:
+    if depth > DEEPEST:
+        raise Problem(f"features are nested more than {DEEPEST} deep", "features")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _flatten(f"{key}.{name}" if key else name, inner, flat, depth + 1)
+    elif isinstance(value, list):
+        vector = all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+        for at, one in enumerate(value):
+            _flatten(f"{key}.{at}" if vector else key, one, flat, depth + 1)
+    elif key in flat:
+        known = flat[key]
+        flat[key] = [*(known if isinstance(known, list) else [known]), value]
+    else:
+        flat[key] = value
 
 
-async def reward(call: Call) -> Reply:
-    body = call.body(REWARD)
-    return nothing(await _learn(call, call.event, body.value))
+async def reward(call: Call, body: Reward) -> Reply:
+    return nothing(await _learn(call, key(call.params["id"]), body.value))
 
 
-async def reward_slots(call: Call) -> Reply:
-    body = call.body(SLOT_REWARDS)
-    event, told = call.event, []
+async def reward_slots(call: Call, body: SlotRewards) -> Reply:
+    event, told = key(call.params["id"]), []
     nth = defaultdict[str, count](count)  # reward of a slot
     for one in body.reward:
-        id = f"{event}/{key_of(one.slot_id, call, 'slotId')}"
+        id = f"{event}/{key(one.slot_id, 'slotId')}"
         told.append(_learn(call, id, one.value, next(nth[id])))
     return nothing("; ".join(filter(None, await asyncio.gather(*told))))
 
@@ -189,10 +202,10 @@ async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
     nth: number among the rewards of one request for one slot. As for several requests, the
     aggregation says whether the first counts or the sum ("Calling the Reward API multiple times").
     """
-    engine, request = call.engine, call.request.headers.get(REQUEST)
-    ref = f"{request} {nth}" if request and nth else request
+    request = dict(call.scope["headers"]).get(REQUEST, b"").decode("latin-1")
+    ref = f"{request} {nth}" if request and nth else request or None
     try:
-        await engine.outcome([(id, value, ref)])
+        await call.engine.learn([Learn(id, value, ref)])
     except Refused as refused:
         if refused.kind not in ("unknown", "conflict"):
             raise
@@ -200,9 +213,9 @@ async def _learn(call: Call, id: str, value: float, nth: int = 0) -> str:
     return ""
 
 
-async def activate(call: Call) -> Reply:
+def activate(call: Call) -> Reply:
     try:
-        await asyncio.to_thread(call.engine.activate, call.event)
+        outcomes.activate(call.engine.replicas, key(call.params["id"]))
     except Refused as refused:
         if refused.kind != "unknown":
             raise

@@ -1,17 +1,16 @@
 """How a bandit is served, what it has learned and what it has recorded, in Personalizer's terms."""
 
-import asyncio
 import math
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
-from ..engine import Engine, Refused, Settings
-from ..http.errors import Reply
-from .calls import LONGEST, Call, Problem, answer, nothing
+from .. import admin
+from ..engine import Engine
+from ..http.operation import Call, Reply
+from ..types import Refused, Settings
+from .replies import LONGEST, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
 KEPT = -1  # days: for ever
@@ -40,34 +39,44 @@ class Policy(Struct):
     arguments: Annotated[str, Meta(max_length=1024)] = ""
 
 
-CONFIGURATION, POLICY = msgspec.json.Decoder(Configuration), msgspec.json.Decoder(Policy)
+def get_configuration(call: Call) -> Reply:
+    settings = call.engine.replicas.settings
+    by = {ours: theirs for theirs, ours in AGGREGATIONS.items()}
+    return answer(
+        {
+            "rewardWaitTime": duration(settings.wait or 0.0),
+            "defaultReward": settings.default,
+            "rewardAggregation": by[settings.aggregation],
+            "explorationPercentage": settings.floor,
+            "modelExportFrequency": EXPORTED,
+            "logRetentionDays": KEPT,
+            "modelRetrainDays": 0,
+            "learningMode": "Online" if settings.mode == "online" else "Apprentice",
+            "isAutoOptimizationEnabled": False,
+            "logMirrorEnabled": False,
+        }
+    )
 
 
-async def get_configuration(call: Call) -> Reply:
-    return answer(_configuration(call.engine.settings))
-
-
-async def put_configuration(call: Call) -> Reply:
+def put_configuration(call: Call, body: Configuration) -> Reply:
     """Reply with the settings that hold; those that are not offered are refused, not ignored."""
-    body = call.body(CONFIGURATION)
-    wait, mode = body.reward_wait_time.total_seconds(), body.learning_mode
-    refusals = {
-        "rewardWaitTime": wait < 0,
-        "rewardAggregation": body.reward_aggregation.lower() not in AGGREGATIONS,
-        "learningMode": mode is not None and mode not in MODES,
-    }
-    for target, wrong in refusals.items():
+    before = call.engine.replicas.settings
+    wait = body.reward_wait_time.total_seconds()
+    aggregation = AGGREGATIONS.get(body.reward_aggregation.lower())
+    mode = before.mode if body.learning_mode is None else MODES.get(body.learning_mode)
+    for target, wrong, expected in (
+        ("rewardWaitTime", wait < 0, "0 or more"),
+        ("rewardAggregation", aggregation is None, f"one of {', '.join(AGGREGATIONS)}"),
+        ("learningMode", mode is None, f"one of {', '.join(MODES)}"),
+    ):
         if wrong:
-            allowed = {"rewardAggregation": AGGREGATIONS, "learningMode": MODES}.get(target)
-            what = f"one of {', '.join(allowed)}" if allowed else "0 or more"
-            raise call.wrong(f"{target} must be {what}", target)
+            raise Problem(f"{target} must be {expected}", target)
     if body.log_retention_days != KEPT:
         raise Problem(
-            400,
-            "InvalidLogRetentionDays",
             f"logs are kept for ever, which is logRetentionDays {KEPT}: they are what the model "
             f"can be rebuilt from; got {body.log_retention_days}",
             "logRetentionDays",
+            "InvalidLogRetentionDays",
         )
     for target, wanted in (
         ("isAutoOptimizationEnabled", body.is_auto_optimization_enabled),
@@ -75,34 +84,11 @@ async def put_configuration(call: Call) -> Reply:
         ("modelRetrainDays", body.model_retrain_days),
     ):
         if wanted:
-            raise call.wrong(f"{target} is not offered here: leave it out", target)
-    before = call.engine.settings
-    settings = replace(
-        before,
-        wait=wait or None,
-        default=body.default_reward,
-        aggregation=AGGREGATIONS[body.reward_aggregation.lower()],
-        mode=before.mode if mode is None else MODES[mode],
-        floor=body.exploration_percentage,
-    )
-    await asyncio.to_thread(call.engine.configure, settings)
-    return answer(_configuration(settings))
-
-
-def _configuration(settings: Settings) -> dict[str, Any]:
-    by = {ours: theirs for theirs, ours in AGGREGATIONS.items()}
-    return {
-        "rewardWaitTime": duration(settings.wait or 0.0),
-        "defaultReward": settings.default,
-        "rewardAggregation": by[settings.aggregation],
-        "explorationPercentage": settings.floor,
-        "modelExportFrequency": EXPORTED,
-        "logRetentionDays": KEPT,
-        "modelRetrainDays": 0,
-        "learningMode": "Online" if settings.mode == "online" else "Apprentice",
-        "isAutoOptimizationEnabled": False,
-        "logMirrorEnabled": False,
-    }
+            raise Problem(f"{target} is not offered here: leave it out", target)
+    floor, given = body.exploration_percentage, (aggregation, mode)
+    settings = Settings(wait or None, body.default_reward, *given, floor)  # pyright: ignore[reportArgumentType]
+    admin.configure(call.engine.replicas, settings)
+    return get_configuration(call)
 
 
 def duration(seconds: float) -> str:
@@ -116,77 +102,68 @@ def duration(seconds: float) -> str:
     )
 
 
-async def get_policy(call: Call) -> Reply:
-    return answer(await asyncio.to_thread(policy_of, call.engine))
+def get_policy(call: Call) -> Reply:
+    replicas = call.engine.replicas
+    about = repr(replicas.options.agent)
+    return answer({"name": replicas.name, "arguments": about[:1024]})
 
 
-def policy_of(engine: Engine) -> dict[str, str]:
-    name, about = engine.in_charge()
-    return {"name": name, "arguments": about[:1024]}
-
-
-async def put_policy(call: Call) -> Reply:
+def put_policy(call: Call, body: Policy) -> Reply:
     """A candidate's name puts it in charge; arguments of Vowpal Wabbit mean nothing here."""
-    body = call.body(POLICY)
-    return answer(await asyncio.to_thread(promote, call.engine, body.name))
+    promote(call.engine, body.name)
+    return get_policy(call)
 
 
-async def reset_policy(call: Call) -> Reply:
-    return answer(await asyncio.to_thread(promote, call.engine, "default"))
+def reset_policy(call: Call) -> Reply:
+    promote(call.engine, "default")
+    return get_policy(call)
 
 
-def promote(engine: Engine, name: str) -> dict[str, str]:
+def promote(engine: Engine, name: str) -> None:
     """Put a candidate in charge, which has learned all that is recorded."""
-    if name != engine.in_charge()[0]:
-        if name not in engine.candidates():
-            known = ", ".join(map(repr, engine.candidates())) or "none"
-            raise Refused("invalid", f"there is no agent {name!r}; candidates are: {known}")
-        engine.shadow(name)
-        engine.promote(name)
-    return policy_of(engine)
+    replicas = engine.replicas
+    if name == replicas.name:
+        return
+    if name not in replicas.candidates:
+        known = ", ".join(map(repr, replicas.candidates)) or "none"
+        raise Refused("invalid", f"there is no agent {name!r}; candidates are: {known}")
+    admin.shadow(replicas, name)
+    admin.promote(replicas, name)
 
 
-async def get_model(call: Call) -> Reply:
+def get_model(call: Call) -> Reply:
     """What was learned, as safetensors. It holds no code, so there is nothing to sign."""
-    content = await asyncio.to_thread(call.engine.export_state)
-    return Reply(200, content, b"application/octet-stream")
+    return Reply(200, call.engine.reader.export(), b"application/octet-stream")
 
 
-async def put_model(call: Call) -> Reply:
+def put_model(call: Call) -> Reply:
     try:
-        await asyncio.to_thread(call.engine.import_state, call.content)
+        admin.import_state(call.engine.replicas, call.content)
     except Refused as refused:
         if refused.kind != "conflict":
             raise
-        raise Problem(403, "InvalidApiAccess", str(refused)) from refused
+        raise Problem(str(refused), None, "InvalidApiAccess", 403) from refused
     return nothing()
 
 
-async def get_model_properties(call: Call) -> Reply:
-    return answer(await asyncio.to_thread(_model_properties, call.engine))
-
-
-def _model_properties(engine: Engine) -> dict[str, str]:
-    count = engine.summary()["decisions"]
+def get_model_properties(call: Call) -> Reply:
+    reader = call.engine.reader
+    count = reader.summary()["decisions"]
     if not count:
-        return {}
-    first = engine.page(0, 1)[0]["time"][0]
-    parts = engine.pages(max(0, count - RECENT), RECENT)
-    last = max((at for part in parts for at in part["learned"] if at is not None), default=first)
-    return {"creationTime": moment(first), "lastModifiedTime": moment(last)}
+        return answer({})
+    first = reader.page(0, 1).columns["time"][0]
+    recent = reader.page(max(0, count - RECENT), RECENT).columns["learned"]
+    last = max((at for at in recent if at is not None), default=first)
+    return answer({"creationTime": moment(first), "lastModifiedTime": moment(last)})
 
 
-async def get_log_properties(call: Call) -> Reply:
-    return answer(await asyncio.to_thread(_log_properties, call.engine))
-
-
-def _log_properties(engine: Engine) -> dict[str, Any]:
-    count = engine.summary()["decisions"]
+def get_log_properties(call: Call) -> Reply:
+    reader = call.engine.reader
+    count = reader.summary()["decisions"]
     if not count:
-        raise Problem(404, "LogsPropertiesNotFound", "nothing has been decided yet")
-    times = [engine.page(at, 1)[0]["time"][0] for at in (0, count - 1)]
-    first, last = map(moment, times)
-    return {"dateRange": {"from": first, "to": last}, "count": count}
+        raise Problem("nothing has been decided yet", None, "LogsPropertiesNotFound", 404)
+    first, last = (moment(reader.page(at, 1).columns["time"][0]) for at in (0, count - 1))
+    return answer({"dateRange": {"from": first, "to": last}, "count": count})
 
 
 def moment(seconds: float) -> str:
@@ -194,15 +171,17 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(math.floor(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def not_offered(call: Call) -> Reply:
+def not_offered(call: Call) -> Reply:
     raise Problem(
-        403,
-        "InvalidApiAccess",
         "this is not offered: logs are what a model can be rebuilt from, and are neither deleted "
         "nor written by clients; to begin anew, begin another bandit",
+        None,
+        "InvalidApiAccess",
+        403,
     )
 
 
-async def no_operation(call: Call) -> Reply:
-    what = f"{call.request.method} {call.id}"
-    raise Problem(404, "ResourceNotFound", f"Personalizer's API has no {what}, or we have it not")
+def no_operation(call: Call) -> Reply:
+    what = f"{call.scope['method']} {call.params['id']}"
+    message = f"Personalizer's API has no {what}, or we have it not"
+    raise Problem(message, None, "ResourceNotFound", 404)

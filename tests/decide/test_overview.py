@@ -1,16 +1,13 @@
-"""What the dashboard shows is what the ledger holds, by plain loops; its page holds no data."""
+"""What an overview tells is what the ledger holds, by plain loops."""
 
 import json
 import math
-import re
 from collections import Counter
 
-import httpx
 import numpy as np
 import pytest
 from servers import new_place
 
-import ensemble_sampling as es
 from ensemble_sampling.decide import overview
 from ensemble_sampling.decide.decisions import Values
 from ensemble_sampling.decide.overview import history, recent
@@ -18,11 +15,6 @@ from ensemble_sampling.intervals import Span
 from ensemble_sampling.ledger import ledger as ledger_module
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
 from ensemble_sampling.ledger.offers import StoredOffer
-from ensemble_sampling.serve.engine import Engine
-from ensemble_sampling.serve.http import dashboard
-from ensemble_sampling.serve.http.app import App
-from ensemble_sampling.serve.http.metrics import Metrics
-from ensemble_sampling.serve.service import Service
 
 NAMES = [f"a{n}" for n in range(12)]
 
@@ -233,61 +225,3 @@ def test_a_count_that_is_none_is_refused(count):
         recent(Ledger(None), count)
     with pytest.raises(ValueError, match="buckets must be a number from 1 to 1000, got"):
         history(Ledger(None), count)
-
-
-def test_an_engine_values_offers_by_what_is_known_now(tmp_path):
-    agent = es.EnsembleSampling(es.Linear(dim=2), members=5)
-    with es.Bandit.open(tmp_path, agent) as bandit:
-        bandit.learn(bandit.choose(np.eye(2)).id, 1.0)
-        now = bandit.predict(np.eye(2)).values
-    engine = Engine("shop", tmp_path, agent)
-    (one,) = engine.recent(1)
-    engine.close()
-    told = {action["name"]: (action["mean"], action["spread"]) for action in one["actions"]}
-    assert now is not None
-    assert told == {k: (pytest.approx(now.mean[k]), pytest.approx(now.spread[k])) for k in (0, 1)}
-
-
-@pytest.fixture
-def page(tmp_path):
-    """What is answered under a path."""
-    app = App(dashboard.operations(), Service(tmp_path), Metrics(), waits=False)
-    transport = httpx.ASGITransport(app)
-
-    async def get(path: str) -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get(path)
-
-    import asyncio
-
-    return lambda path: asyncio.run(get(path))
-
-
-def test_the_page_and_its_files_are_served_under_a_strict_policy(page):
-    for path, kind in {
-        "/dashboard": "text/html", "/dashboard/app.js": "text/javascript",
-        "/dashboard/draw.js": "text/javascript", "/dashboard/style.css": "text/css",
-    }.items():  # fmt: skip
-        answer = page(path)
-        assert answer.status_code == 200
-        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
-        policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
-    assert page("/dashboard/dashboard.html").status_code == 404
-    assert page("/dashboard/../dashboard.py").status_code == 404
-
-
-def test_the_page_asks_nobody_else_and_makes_no_html_of_what_it_is_told():
-    sources = {name: dashboard.content(name).decode() for name in dashboard.KINDS}
-    for name, text in sources.items():
-        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text))
-        assert addresses <= {"http://www.w3.org/2000/svg"}, name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
-        assert "localStorage.setItem(KEY" not in text
-    html = sources[dashboard.PAGE]
-    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=", html)
-    assert {*re.findall(r'(?:src|href)="([^"#]*)"', html)} == {
-        "data:,", "dashboard/style.css", "dashboard/app.js",
-    }  # fmt: skip

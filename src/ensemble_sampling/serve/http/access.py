@@ -1,0 +1,173 @@
+"""Who may call: the key of a request, its scope, its bandit and its rate."""
+
+import ipaddress
+import logging
+import threading
+import time
+from math import ceil, inf
+from time import monotonic
+
+from starlette.types import Scope
+
+from ..storage import Storage
+from ..types import CLOSE, Refused
+from .keys import Key, Keys, hashed
+
+FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}  # added by proxies
+IGNORED = 10_000  # bytes of a body that some clients send with everything, and nobody reads
+REFRESH = 0.5  # seconds between two readings of the keys
+SILENT = 3.0  # seconds without reading the keys after which the storage counts as away
+
+logger = logging.getLogger("ensemble_sampling.serve")
+
+
+class Rates:
+    """A bucket of tokens for every key: a request takes one, and they come back at a rate."""
+
+    def __init__(self, rate: float):
+        self._rate, self._burst = rate, max(1.0, rate)
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when there were so many
+
+    def wait(self, key: str) -> float:
+        """0.0 if a request may go on, or the seconds after which it may come again."""
+        if not self._rate:
+            return 0.0
+        now = monotonic()
+        tokens, at = self._buckets.get(key, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - at) * self._rate)
+        wait = max(0.0, (1.0 - tokens) / self._rate)
+        self._buckets[key] = (tokens if wait else tokens - 1.0, now)
+        return wait
+
+
+class Access:
+    """Admits requests by the keys of a service, which it reads twice a second: a key that was made
+    or revoked elsewhere holds here within a second.
+
+    local: whether only this machine can reach the service; without any key it is then open.
+    rate: requests per second of one key; 0 is no limit.
+    """
+
+    def __init__(self, storage: Storage, local: bool, rate: float):
+        self._storage, self._local, self._rates = storage, local, Rates(rate)
+        self.keys, self._by_hash, self._keyed = Keys(storage), {}, False
+        self._read, self._ended = -inf, threading.Event()
+        # In a thread of its own it waits for no request.
+        self._thread = threading.Thread(target=self._refresh_often, name="keys", daemon=True)
+
+    @property
+    def open(self) -> bool:
+        """Whether no key is needed: none was ever made, and only this machine can call."""
+        return self._local and not self._keyed
+
+    @property
+    def away(self) -> bool:
+        """Whether the storage does not answer; this also shows a database that neither answers nor
+        disconnects."""
+        return monotonic() > self._read + SILENT
+
+    def start(self) -> None:
+        """Read the keys now, and from now on."""
+        self.refresh()
+        self._thread.start()
+
+    def refresh(self) -> None:
+        self._by_hash = {key.hash: key for key in self.keys.all()}
+        # A service that ever had a key does not open again when all are revoked or lost.
+        self._keyed = self._keyed or bool(self._by_hash)
+        self._storage.check()
+        self._read = monotonic()
+
+    def _refresh_often(self) -> None:
+        trouble = ""
+        while not self._ended.wait(REFRESH):
+            try:
+                self.refresh()
+                trouble = ""
+            except OSError as error:  # the keys read before stay valid
+                self._read = -inf
+                if trouble != (trouble := str(error)):
+                    logger.warning("%s", trouble)
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+        self.keys.close()
+
+    def find(self, secret: str) -> Key | None:
+        """The key, if it is one and neither revoked nor expired."""
+        key = self._by_hash.get(hashed(secret))
+        return key if key is not None and key.state(time.time()) == "valid" else None
+
+    def check_origin(self, scope: Scope) -> None:
+        """Refuse, whatever the path, a body that nobody would read; and without keys all but this
+        machine.
+
+        A page of another site that is open in a browser here must not get in either: neither by a
+        host name that resolves to this machine (DNS rebinding), nor by a form.
+        """
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        long = b"transfer-encoding" in headers or not length.isdigit() or int(length) > IGNORED
+        if long and scope["method"] in ("GET", "HEAD", "DELETE"):
+            said = f"a {scope['method']} takes no body here: send it without"
+            raise Refused("too_large", said, CLOSE)
+        if not self.open:
+            return
+        create = "make a key with `ensemble-sampling keys create`"
+        if FORWARDED & headers.keys():
+            said = f"a proxy handed this on, and without keys only this machine is served: {create}"
+            raise Refused("forbidden", said, status=421)
+        host = headers.get(b"host", b"").decode("latin-1")
+        without_port = host.rpartition(":")[0] if ":" in host else host
+        if not is_local(host[1:].partition("]")[0] if host.startswith("[") else without_port):
+            said = f"the Host header says {host!r}; without keys only localhost is served: {create}"
+            raise Refused("forbidden", said, status=421)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
+            raise Refused("forbidden", "without keys no other web site's pages are served")
+
+    def admit(self, scope: Scope, needs: str | None, bandit: str) -> Key | None:
+        """The key of a request that may go on, None where no key is asked for.
+
+        needs: the scope its key must have; None: anybody may call.
+        bandit: the one it is about, "" for none.
+        """
+        if needs is None:
+            return None
+        key = None if self.open else self._key(dict(scope["headers"]))
+        wait = self._rates.wait("" if key is None else key.id)
+        if wait:
+            after = str(max(1, ceil(wait))).encode()
+            said = f"too many requests; come again in {wait:.3f} s"
+            raise Refused("too_many", said, ((b"retry-after", after),))
+        if key is None:
+            return None
+        if key.bandit is not None and bandit not in ("", key.bandit):
+            raise Refused("unknown", f"there is no bandit {bandit!r}")
+        if not key.allows(needs):
+            has = ", ".join(sorted(key.scopes))
+            raise Refused("forbidden", f"this needs the scope {needs!r}; the key has {has}")
+        return key
+
+    def _key(self, headers: dict[bytes, bytes]) -> Key:
+        given = headers.get(b"authorization", b"")
+        secret = given[7:] if given[:7].lower() == b"bearer " else None
+        secret = headers.get(b"ocp-apim-subscription-key") if secret is None else secret
+        key = None if secret is None else self.find(secret.strip().decode("latin-1"))
+        if key is None:
+            what = "no key was given" if secret is None else "the key is not known, or no longer"
+            said = f"{what}; expected Authorization: Bearer KEY"
+            raise Refused("unauthorized", said, ((b"www-authenticate", b"Bearer"),))
+        return key
+
+
+def is_local(host: str) -> bool:
+    """Whether a name or address is this machine's own."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,105 @@
+"""Reports on what a bandit has recorded, by connections of their own, so that no decision waits."""
+
+import threading
+import time
+from base64 import b64decode
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+from ..decide import overview
+from ..decide.summary import summarize
+from ..decide.transfer import export_history
+from ..files import Damaged
+from ..ledger.columns import COLUMNS, columns, entry
+from ..ledger.ledger import Ledger
+from .admin import KEPT
+from .decider import Decider
+from .types import Page, Refused, encoded
+
+PAGE = 4_000_000  # bytes of JSON in one part of a log, unless a single decision takes more
+
+
+class Reader:
+    """Reads the ledger at `place`, as it is now."""
+
+    def __init__(self, place: Any, decider: Decider):
+        self._place, self._decider = place, decider
+        self._summarizing, self._summary = threading.Lock(), (0.0, {})
+
+    def _ledger(self) -> closing[Ledger]:
+        return closing(Ledger(self._place, write=False))
+
+    def page(self, first: int, count: int) -> Page:
+        """The decisions first, first + 1, ... as columns, see `Bandit.log`: `count` of them, or as
+        many as fit into PAGE bytes of JSON, but at least one."""
+        entries, size = [], 0
+        with self._ledger() as ledger:
+            end = min(first + count, ledger.decisions)
+            for row in ledger.between(min(first, end), end):
+                one = entry(row, ledger.decision_id)
+                size += len(encoded(one))
+                if entries and size > PAGE:
+                    break
+                entries.append(one)
+            after = first + len(entries)
+            more = after if after < ledger.decisions else None
+            return Page(first, len(entries), more, columns(entries))
+
+    def made_between(self, start: float, end: float, most: int) -> dict[str, list[Any]]:
+        """The decisions of a period as `Log.of` takes them; their offers may take `most` bytes."""
+        entries, size = [], 0
+        with self._ledger() as ledger:
+            for row in ledger.all(offers=True):
+                if start <= row.time <= end:
+                    entries.append(entry(row, ledger.decision_id))
+                    size += 0 if row.offer is None else row.offer.rows.nbytes
+                if size > most:
+                    said = f"the features take more than {most >> 20} MiB: choose a shorter time"
+                    raise ValueError(said)
+        return {name: [one[n] for one in entries] for n, name in enumerate(COLUMNS)}
+
+    def summary(self) -> dict[str, Any]:
+        """`decide.summary.Summary` as a dictionary. It takes the whole history; where that takes
+        long, an earlier summary is returned for a while."""
+        with self._summarizing:
+            due, found = self._summary
+            if time.monotonic() < due:
+                return found
+            times, warnings = self._decider.replicas.noticed()
+            began, worked = time.monotonic(), time.thread_time()
+            with self._ledger() as ledger:
+                found = asdict(summarize(ledger, times, warnings=warnings))
+            # Waiting counts little: else summaries of short histories would be old on a busy machine.
+            took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
+            self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
+            return found
+
+    def history(self, buckets: int = 60) -> list[dict[str, Any]]:
+        """Decisions over time in equal parts of it, oldest first, see `overview.history`."""
+        with self._ledger() as ledger:
+            return overview.history(ledger, buckets)
+
+    def recent(self, count: int = 20) -> list[dict[str, Any]]:
+        """The last decisions, newest first, with the present values of the actions on offer, see
+        `overview.recent`."""
+        with self._ledger() as ledger:
+            return overview.recent(ledger, count, self._decider.value)
+
+    def kept(self, prefix: str) -> dict[str, bytes]:
+        """What `admin.keep` stored, by those names that begin with `prefix`."""
+        with self._ledger() as ledger:
+            found = ledger.setting(KEPT) or {}
+        return {n: b64decode(text) for n, text in found.items() if n.startswith(prefix)}
+
+    def export(self) -> bytes:
+        """The history it has learned from, as a file, see `decide.transfer`."""
+        with self._ledger() as ledger:
+            if not ledger.outcomes:
+                raise Refused("unknown", "nothing has been learned yet")
+            try:
+                return export_history(ledger)
+            except Damaged:
+                raise
+            except ValueError as error:
+                raise Refused("conflict", str(error)) from error
