@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 import ensemble_sampling as es
-from ensemble_sampling.evaluation.model import Fitted
+from ensemble_sampling.evaluation.model import RewardModel
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "evaluate_obp.json"
 
@@ -72,8 +72,7 @@ def theirs(module, log, pi, values, clip):
 
 def compared(module, name, log, pi, clip, **more):
     """One log: both estimates of everything, and how far they are apart."""
-    fitted = Fitted(log)
-    values = np.concatenate([fitted.values(offers) for offers in log.offers()])
+    values = RewardModel(log).values()
     ours = es.evaluate(log, pi, model=values, clip=clip)
     other = theirs(module, log, pi, values, clip)
     row = {

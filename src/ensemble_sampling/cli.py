@@ -290,7 +290,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Where text, JSON and figure go.")] = None,
 ) -> None:
     """What other agents would have earned on a bandit's log, also while it is running."""
-    from .evaluation.candidates import compare
+    from .evaluation.evaluate import compare
     from .simulation.checkpoint import as_folder
 
     if out is not None:

@@ -9,47 +9,31 @@ import pytest
 from scipy import stats
 
 import ensemble_sampling as es
-from ensemble_sampling.evaluation.estimates import Judged, contributions, errors, slopes
-from ensemble_sampling.intervals import (
-    SURE,
-    TAIL,
-    Errors,
-    Estimate,
-    Span,
-    interval,
-    mean,
-    weighted,
-)
+from ensemble_sampling.evaluation.estimates import influences
+from ensemble_sampling.intervals import SURE, TAIL, Errors, Estimate, Span, interval, mean, weighted
 
 CLICKS = Span(0.0, 1.0, True)
 LOGS = 600
 TRIED = ("inverse propensity", "self-normalised", "doubly robust")
 
 
-def judged(actions, rewards, rng):
-    """A log of uniform choices, of a policy that always takes the first action, with a model that
-    expects of it what an earlier, shorter log showed."""
-    weight = np.where(rng.integers(actions, size=len(rewards)) == 0, float(actions), 0.0)
-    model = np.full(len(rewards), rng.choice(rewards, 50).mean())
-    return Judged(weight, rewards, model, model)
-
-
-def estimated(log):
-    """(method, its estimate) as `evaluate` has them."""
-    span, parts = Span.of(log.outcome), contributions(log, 1.0)
-    error, slope = errors(log, parts), slopes(log)
-    for method in TRIED:
-        about = Errors.of(error[method], log.outcome, slope[method], span)
-        yield method, interval(float(parts[method].mean()), about)
+def estimated(weight, rewards, model):
+    """By method as `evaluate` has them, where the model expects the same of all actions."""
+    found = influences(weight, rewards, model, model, np.zeros(len(rewards)), 1.0)
+    return {method: found[method].estimate(rewards, Span.of(rewards)) for method in TRIED}
 
 
 def missed(actions, decisions, truth, draw):
     """How often each interval lay above and below the truth, and how wide it was in units of 3.92
-    standard errors, over many logs."""
+    standard errors, over many logs of uniform choices: of a policy that always takes the first
+    action, with a model that expects of it what an earlier, shorter log showed."""
     rng = np.random.default_rng(0)
     found = {method: np.zeros(3) for method in TRIED}
     for _ in range(LOGS):
-        for method, one in estimated(judged(actions, draw(rng, decisions), rng)):
+        rewards = draw(rng, decisions)
+        weight = np.where(rng.integers(actions, size=decisions) == 0, float(actions), 0.0)
+        model = np.full(decisions, rng.choice(rewards, 50).mean())
+        for method, one in estimated(weight, rewards, model).items():
             width = (one.high - one.low) / max(3.92 * one.stderr, 1e-12)
             found[method] += np.array([one.low > truth, one.high < truth, width]) / LOGS
     return found
@@ -122,23 +106,15 @@ def test_the_mean_of_clicks_is_between_0_and_1_and_that_of_one_number_unknown():
 
 
 def test_sums_give_the_interval_that_the_rewards_themselves_do():
-    """What a shadow has from the database is what `evaluate` calls self-normalised."""
+    """What a shadow has from the database is what `evaluate` calls self-normalised, also far from 0
+    and where larger rewards weigh more, so that the mean is far from where rewards are counted."""
     rng = np.random.default_rng(2)
-    weight, rewards = rng.exponential(size=200), 1e6 + rng.exponential(size=200)
-    log = Judged(weight, rewards, rewards, rewards)
-    want = dict(estimated(log))["self-normalised"]
-    have = weighted(weight, rewards).mean(Span.of(rewards))
-    assert have == pytest.approx(want, rel=1e-9)
-    assert have.high - have.low == pytest.approx(want.high - want.low, rel=1e-4)
-
-
-def test_sums_give_it_too_where_larger_rewards_weigh_more():
-    """The mean is then far from the origin that rewards are counted from."""
-    rng = np.random.default_rng(5)
-    rewards = rng.exponential(size=60)
-    weight = rewards**2
-    want = dict(estimated(Judged(weight, rewards, rewards, rewards)))["self-normalised"]
-    assert weighted(weight, rewards).mean(Span.of(rewards)) == pytest.approx(want, rel=1e-9)
+    rewards = rng.exponential(size=200)
+    for weight, moved in ((rng.exponential(size=200), 1e6 + rewards), (rewards**2, rewards)):
+        want = estimated(weight, moved, moved)["self-normalised"]
+        have = weighted(weight, moved).mean(Span.of(moved))
+        assert have == pytest.approx(want, rel=1e-9)
+        assert have.high - have.low == pytest.approx(want.high - want.low, rel=1e-4)
     assert want.value > 1.5 * rewards.mean()
 
 

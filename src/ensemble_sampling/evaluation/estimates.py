@@ -19,71 +19,61 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..intervals import Errors, Estimate, Span, interval
+
 TINY = np.finfo(float).tiny
 
 
-class Judged(NamedTuple):
-    """What is known of every decision of a log, under one policy; arrays (n,).
+class Influence(NamedTuple):
+    """An estimate, and what every decision has to do with it.
 
-    weight: pi / mu of the chosen action
-    outcome: what it earned
-    fitted: what the reward model expects of it
-    direct: what the reward model expects under the policy
-    representer: the weight that the chosen action's residual has in the direct estimate, where
-        the model is linear in outcomes; None where that is not known
+    error: by how much each moves it away from its expectation, times n (n,)
+    slope: by how much more that is where the outcome is more by 1 (n,); None for an estimate with
+        a bias, which has no interval
     """
 
-    weight: np.ndarray
-    outcome: np.ndarray
-    fitted: np.ndarray
-    direct: np.ndarray
-    representer: np.ndarray | None = None
+    value: float
+    error: np.ndarray
+    slope: np.ndarray | None
+
+    def less(self, other: "Influence") -> "Influence":
+        """The difference of two estimates from the same decisions."""
+        slope = None
+        if self.slope is not None and other.slope is not None:
+            slope = self.slope - other.slope
+        return Influence(self.value - other.value, self.error - other.error, slope)
+
+    def estimate(self, outcome: np.ndarray, span: Span) -> Estimate:
+        if self.slope is None:
+            return Estimate(self.value, None, None, None)
+        return interval(self.value, Errors.of(self.error, outcome, self.slope, span))
 
 
-def contributions(judged: Judged, clip: float) -> dict[str, np.ndarray]:
-    """One number per decision, for every estimate: their mean is the estimate."""
-    w, r, q, v, _ = judged
-    value = float(np.dot(w, r) / max(w.sum(), TINY))
-    return {
-        "direct": v,
-        "inverse propensity": w * r,
-        "clipped": np.minimum(w, clip) * r,
-        "self-normalised": value + w * (r - value) / max(w.mean(), TINY),
-        "doubly robust": v + w * (r - q),
-        "switch": v + np.where(w <= clip, w, 0.0) * (r - q),
+def earned(r: np.ndarray) -> Influence:
+    """The mean of what the log itself earned."""
+    return Influence(float(r.mean()), r - float(r.mean()), np.ones_like(r))
+
+
+def influences(
+    w: np.ndarray, r: np.ndarray, q: np.ndarray, v: np.ndarray, moved: np.ndarray, clip: float
+) -> dict[str, Influence]:
+    """Every estimate by its name, from columns (n,) as above.
+
+    moved: the weight that every residual r - q has in the mean of v, since the reward model learned
+        from the same outcomes; 0 where it did not
+    """
+    value, mean = float(np.dot(w, r) / max(w.sum(), TINY)), max(w.mean(), TINY)
+    parts = {  # contributions, and their slopes
+        "direct": (v, moved),
+        "inverse propensity": (w * r, w),
+        "clipped": (np.minimum(w, clip) * r, None),
+        "self-normalised": (value + w * (r - value) / mean, w / mean),
+        "doubly robust": (v + w * (r - q), w),
+        "switch": (v + np.where(w <= clip, w, 0.0) * (r - q), None),
     }
-
-
-METHODS = (
-    "direct",
-    "inverse propensity",
-    "clipped",
-    "self-normalised",
-    "doubly robust",
-    "switch",
-)
-
-
-BIASED = ("clipped", "switch")
-"""Estimates without an interval."""
-
-
-def errors(judged: Judged, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """By how much every decision moves each estimate away from its mean, times n. The direct one
-    moves with the model, too, which learned from the same outcomes."""
-    found = {name: part - part.mean() for name, part in parts.items()}
-    if judged.representer is not None:
-        residual = judged.outcome - judged.fitted
-        found["direct"] = found["direct"] + judged.representer * residual
+    found = {}
+    for name, (part, slope) in parts.items():
+        error = part - part.mean()
+        error = error + moved * (r - q) if name == "direct" else error
+        found[name] = Influence(float(part.mean()), error, slope)
     return found
-
-
-def slopes(judged: Judged) -> dict[str, np.ndarray]:
-    """By how much more every error is where its outcome is more by 1, for unbiased estimates."""
-    w, model = judged.weight, judged.representer
-    return {
-        "direct": np.zeros_like(w) if model is None else model,
-        "inverse propensity": w,
-        "self-normalised": w / max(w.mean(), TINY),
-        "doubly robust": w,
-    }

@@ -1,33 +1,22 @@
-"""What policies would have earned on a log: one pass over it, then six estimates of each."""
+"""What policies would have earned on a log: the probabilities of each, then six estimates."""
 
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import checks
+from ..code import load
 from ..decide.bandit import Bandit, parts
-from ..intervals import (
-    NEVER,
-    SURE,
-    TAIL,
-    Errors,
-    Estimate,
-    Span,
-    effective,
-    interval,
-    mean,
-    weighted,
-)
-from ..learners.linear import Linear
-from .estimates import BIASED, METHODS, Judged, contributions, errors, slopes
+from ..intervals import NEVER, SURE, TAIL, Estimate, Span, effective, mean, weighted
+from .estimates import Influence, earned, influences
 from .informed import Informed
 from .log import Log
-from .model import Fitted
-from .policies import Policy, as_policy
+from .model import RewardModel
+from .policies import probabilities
 from .results import LOGGED, Comparison, Evaluation
 
 ONE = "policy"  # what a policy is called that is alone
@@ -68,10 +57,10 @@ def evaluate(
     normalise: whether agents that learn see features in units of their usual size, as a bandit's
         do unless it was told otherwise.
     """
-    log = log if isinstance(log, Log) else Log.of(log)
-    if clip is not None:
-        checks.positive("clip", clip)
+    log = Log.of(log)
+    clip = math.sqrt(len(log)) if clip is None else float(checks.positive("clip", clip))
     checks.scalar("support", support, low=0.0, high=1.0)
+    checks.flag("normalise", normalise)
     several = dict(policy) if isinstance(policy, Mapping) else {ONE: policy}
     if not several:
         raise ValueError("give at least one policy to evaluate, got none")
@@ -80,104 +69,50 @@ def evaluate(
     if baseline != LOGGED and baseline not in several:
         known = ", ".join(repr(name) for name in [LOGGED, *several])
         raise ValueError(f"the baseline must be one of {known}; got {baseline!r}")
-    checks.flag("normalise", normalise)
-    judged = _judge(log, several, model, folds, seed, normalise)
-    clip = math.sqrt(len(log)) if clip is None else float(clip)
-    found = _estimated(log, judged, clip, support, baseline)
-    if isinstance(policy, Mapping):
-        return Comparison(found)
-    only = found[ONE]
-    if only.refused is not None:
-        raise ValueError(only.refused)
-    return only
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What the log says of one policy, before anything is estimated."""
-
-    judged: Judged
-    unsupported: float  # probably
-    surely: float  # and beyond doubt
-    exact: bool
-    taught: bool
-
-
-def _judge(
-    log: Log, several: Mapping[str, Any], model: Any, folds: int, seed: int, normalise: bool
-) -> dict[str, _Facts]:
-    """One pass over the log for all policies."""
-    policies: dict[str, Policy] = {}
-    for name, given in several.items():
+    if hasattr(model, "__len__"):
+        rewards, values = None, checks.array("the model's values", model, (len(log), log.arms))
+    else:
+        rewards = RewardModel(log, model, folds, seed)
+        values = rewards.values()
+    found, base = {}, _Judged({}, np.ones(len(log)), 0.0, 0.0)
+    for name in sorted(several, key=lambda each: each != baseline):  # the baseline first
         with _named(name):
-            policies[name] = as_policy(given, log, seed, normalise)
-    count = len(log)
-    rewards = _Given(model, log) if _is_array(model) else Fitted(log, model, folds, seed)
-    fitted = np.empty(count)
-    weight = {name: np.empty(count) for name in policies}
-    direct = {name: np.empty(count) for name in policies}
-    outside = dict.fromkeys(policies, 0.0)
-    largest = dict.fromkeys(policies, 0.0)
-    reach: dict[str, Any] = dict.fromkeys(policies, 0.0)
-    for offers in log.offers():
-        rows, chosen = offers.rows, log.chosen[offers.rows]
-        values, at = rewards.values(offers), np.arange(len(chosen))
-        fitted[rows] = values[at, chosen]
-        for name, chances_of in policies.items():
-            with _named(name):
-                chances = chances_of(offers)
-            weight[name][rows] = chances[at, chosen] / log.propensity[rows]
-            direct[name][rows] = np.einsum("mk,mk->m", chances, values)
-            if offers.propensities is not None:
-                shares = np.asarray(offers.propensities, np.float64)
-                outside[name] += float(chances[shares < NEVER].sum())
-                could = shares * count >= 1
-                most = (chances[could] / shares[could]).max(initial=0.0)
-                largest[name] = max(largest[name], float(most))
-            if isinstance(rewards, Fitted):
-                reach[name] = reach[name] + rewards.reach(offers, chances)
-    found = {}
-    for name in policies:
-        representer = rewards.representer(reach[name]) if isinstance(rewards, Fitted) else None
-        exact, share = log.has_all_propensities, outside[name] / count
-        if not exact:
-            least = log.propensity[log.propensity * count >= 1].min(initial=1.0)
-            largest[name] = 1 / float(least)
-        # A propensity of one in a million is above 0, and shows as little as none.
-        weights = weighted(weight[name], log.outcome)
-        probably = max(share, weights.missing(RARE if exact else TAIL))
-        surely = max(share, weights.missing(SURE, max(largest[name], weights.largest)))
-        facts = Judged(weight[name], log.outcome, fitted, direct[name], representer)
-        given = several[name]
-        found[name] = _Facts(facts, probably, surely, exact, _knows(given, log))
-    return found
-
-
-def _knows(given: Any, log: Log) -> bool:
-    """Whether a policy learned from this very log, before it was asked."""
-    if isinstance(given, Informed):
-        return given.mark == log.mark
-    if not isinstance(given, Bandit):
-        return False
-    with parts(given) as (_, ledger):
-        if ledger.id == log.ledger:
-            return True
-        if ledger.outcomes < len(log):
-            return False
-        told = np.array(
-            [row.outcome for row in ledger.learned(0) if isinstance(row.outcome, float)]
+            chances = probabilities(several[name], log, seed, normalise)
+        moved = np.zeros(len(log)) if rewards is None else rewards.representer(chances)
+        judged = _judge(log, chances, values, moved, clip)
+        base = judged if name == baseline else base
+        refused = refusal(judged.surely, log.propensities is not None, support)
+        if refused is None and not judged.weight.any():
+            refused = (
+                f"refused: the policy would have chosen otherwise in all of the {len(log)} "
+                "decisions, which therefore say nothing of it: gather more of them"
+            )
+        estimates, differences = ({}, {}) if refused else _estimates(log, judged, base)
+        found[name] = Evaluation(
+            policy=name,
+            decisions=len(log),
+            earned=mean(log.outcome, Span.of(log.outcome)),
+            estimates=estimates,
+            differences=differences,
+            baseline=baseline,
+            unsupported=judged.unsupported,
+            exact=log.propensities is not None,
+            effective=effective(judged.weight),
+            largest=float(judged.weight.max()),
+            excluded=log.excluded,
+            refused=refused,
+            taught=_has_learned(several[name], log),
         )
-    # Learned by `learn_from`, outcomes are there in the log's order, one after another.
-    wanted, found = log.outcome.tobytes(), told.tobytes()
-    at = found.find(wanted)
-    while at > 0 and at % 8:
-        at = found.find(wanted, at + 1)
-    return at >= 0
+    if isinstance(policy, Mapping):
+        return Comparison({name: found[name] for name in several})
+    if found[ONE].refused is not None:
+        raise ValueError(found[ONE].refused)
+    return found[ONE]
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Say whose mistake it was, where there are several."""
+    """Name the policy in an error, where there are several."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -187,116 +122,80 @@ def _named(name: str) -> Iterator[None]:
         raise kind(f"{name}: {error}") from error
 
 
-def _is_array(model: Any) -> bool:
-    return model is not None and not isinstance(model, Linear) and hasattr(model, "__len__")
+class _Judged(NamedTuple):
+    """What the log says of one policy.
 
+    unsupported: the share of its probability that the log could never have shown, probably
+    surely: and beyond doubt
+    """
 
-class _Given:
-    """A reward model of somebody else's: what every action is expected to earn (n, K)."""
-
-    def __init__(self, values: Any, log: Log):
-        self._values = checks.array("the model's values", values, (len(log), log.arms))
-
-    def values(self, offers: Any) -> np.ndarray:
-        return self._values[offers.rows]
-
-
-def _estimated(
-    log: Log, judged: dict[str, _Facts], clip: float, support: float, baseline: str
-) -> dict[str, Evaluation]:
-    outcome, span = log.outcome, Span.of(log.outcome)
-    earned = mean(outcome, span)
-    base = _Pieces.logged(outcome) if baseline == LOGGED else None
-    if base is None:
-        base = _Pieces.of(judged[baseline], clip)
-    found = {}
-    for name, facts in judged.items():
-        pieces, share = _Pieces.of(facts, clip), facts.unsupported
-        refused = refusal(facts.surely, facts.exact, support) or _nothing(facts.judged.weight)
-        below = base.unsupported if baseline != LOGGED else 0.0
-        values, gaps, gap = {}, {}, pieces.less(base)
-        for method in () if refused else METHODS:
-            room = _room(method, outcome)
-            value = pieces.estimate(method, span)
-            values[method] = value.widened(share * room).within(span)
-            less = gap.estimate(method, span)
-            same = name == baseline
-            gaps[method] = less if same else less.widened((share + below) * room)
-        found[name] = Evaluation(
-            policy=name,
-            decisions=len(log),
-            earned=earned,
-            estimates=values,
-            differences=gaps,
-            baseline=baseline,
-            unsupported=share,
-            exact=facts.exact,
-            effective=effective(facts.judged.weight),
-            largest=float(facts.judged.weight.max()),
-            excluded=log.excluded,
-            refused=refused,
-            taught=facts.taught,
-        )
-    return found
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """The value of every estimate, and what each decision contributes to its error."""
-
-    outcome: np.ndarray
-    value: dict[str, float]
-    error: dict[str, np.ndarray]
-    slope: dict[str, np.ndarray]
+    influences: dict[str, Influence]
+    weight: np.ndarray
     unsupported: float
-
-    @classmethod
-    def of(cls, facts: _Facts, clip: float) -> "_Pieces":
-        judged, parts = facts.judged, contributions(facts.judged, clip)
-        value = {name: float(part.mean()) for name, part in parts.items()}
-        about = errors(judged, parts), slopes(judged)
-        return cls(judged.outcome, value, *about, facts.unsupported)
-
-    @classmethod
-    def logged(cls, outcome: np.ndarray) -> "_Pieces":
-        mean, one = float(outcome.mean()), np.ones_like(outcome)
-        value: dict[str, float] = dict.fromkeys(METHODS, mean)
-        error: dict[str, np.ndarray] = dict.fromkeys(METHODS, outcome - mean)
-        slope: dict[str, np.ndarray] = dict.fromkeys(METHODS, one)
-        return cls(outcome, value, error, slope, 0.0)
-
-    def less(self, other: "_Pieces") -> "_Pieces":
-        """The differences."""
-        value = {name: self.value[name] - other.value[name] for name in METHODS}
-        error = {name: self.error[name] - other.error[name] for name in METHODS}
-        slope = {name: part - other.slope[name] for name, part in self.slope.items()}
-        return _Pieces(self.outcome, value, error, slope, 0.0)
-
-    def estimate(self, method: str, span: Span) -> Estimate:
-        if method in BIASED:
-            return Estimate(self.value[method], None, None, None)
-        error, slope = self.error[method], self.slope[method]
-        return interval(self.value[method], Errors.of(error, self.outcome, slope, span))
+    surely: float
 
 
-def _room(method: str, outcome: np.ndarray) -> float:
-    """By how much an outcome that nobody could see may differ from what an estimate takes for it:
-    0 where only weighted outcomes are summed, else something among the outcomes seen."""
-    if method in ("inverse propensity", "clipped"):
-        return float(np.abs(outcome).max())
-    return float(np.ptp(outcome))
+def _judge(
+    log: Log, chances: np.ndarray, values: np.ndarray, moved: np.ndarray, clip: float
+) -> _Judged:
+    """From a policy's probabilities and the modelled values (n, K), see `influences`."""
+    count, rows, shares = len(log), np.arange(len(log)), log.propensities
+    weight = chances[rows, log.chosen] / log.propensity
+    expected = values[rows, log.chosen], np.einsum("mk,mk->m", chances, values)
+    if shares is None:
+        outside, tail = 0.0, TAIL
+        largest = 1 / log.propensity[log.propensity * count >= 1].min(initial=1.0)
+    else:
+        # A propensity of one in a million is above 0, and shows as little as none.
+        outside, tail = float(chances[shares < NEVER].sum()) / count, RARE
+        could = shares * count >= 1
+        largest = (chances[could] / shares[could]).max(initial=0.0)
+    weights = weighted(weight, log.outcome)
+    unsupported = max(outside, weights.missing(tail))
+    surely = max(outside, weights.missing(SURE, max(float(largest), weights.largest)))
+    every = influences(weight, log.outcome, *expected, moved, clip)
+    return _Judged(every, weight, unsupported, surely)
 
 
-def _nothing(weight: np.ndarray) -> str | None:
-    if weight.any():
-        return None
-    return (
-        f"refused: the policy would have chosen otherwise in all of the {len(weight)} decisions, "
-        "which therefore say nothing of it: gather more of them"
-    )
+def _estimates(
+    log: Log, judged: _Judged, base: _Judged
+) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+    """The estimates of a policy, and their differences from the baseline's."""
+    outcome, span, logged = log.outcome, Span.of(log.outcome), earned(log.outcome)
+    values, differences = {}, {}
+    for method, influence in judged.influences.items():
+        # By how much an outcome that nobody could see may differ from what an estimate takes for
+        # it: 0 where only weighted outcomes are summed, else something among the outcomes seen.
+        sums = method in ("inverse propensity", "clipped")
+        room = float(np.abs(outcome).max() if sums else np.ptp(outcome))
+        value = influence.estimate(outcome, span)
+        values[method] = value.widened(judged.unsupported * room).within(span)
+        less = influence.less(base.influences.get(method, logged)).estimate(outcome, span)
+        share = 0.0 if judged is base else judged.unsupported + base.unsupported
+        differences[method] = less.widened(share * room)
+    return values, differences
+
+
+def _has_learned(policy: Any, log: Log) -> bool:
+    """Whether a bandit or an informed agent learned from this very log."""
+    if isinstance(policy, Informed):
+        return policy.mark == log.mark
+    if not isinstance(policy, Bandit):
+        return False
+    with parts(policy) as (_, ledger):
+        if ledger.id == log.ledger:
+            return True
+        learned = [row.outcome for row in ledger.learned(0) if isinstance(row.outcome, float)]
+    # Learned by `learn_from`, outcomes are there in the log's order, one after another.
+    wanted, found = log.outcome.tobytes(), np.array(learned).tobytes()
+    at = found.find(wanted)
+    while at > 0 and at % 8:  # in the middle of a number
+        at = found.find(wanted, at + 1)
+    return at >= 0
 
 
 def refusal(share: float, exact: bool, support: float) -> str | None:
+    """Why a policy is refused that has this share of its probability where the log has none."""
     if share <= support:
         return None
     how = "" if exact else ", as the weights' mean below 1 shows"
@@ -307,3 +206,19 @@ def refusal(share: float, exact: bool, support: float) -> str | None:
         "floor, Bandit(..., floor=0.05), so that every action is tried now and then, or evaluate a "
         "policy that stays within what was tried"
     )
+
+
+def compare(
+    folder: str | os.PathLike[str], path: str | os.PathLike[str], baseline: str = LOGGED
+) -> Comparison:
+    """The CANDIDATES of a Python file, a dictionary from names to policies, on the log of the
+    bandit in a folder, also while it is running."""
+    given = vars(load(path)).get("CANDIDATES")
+    if not isinstance(given, Mapping) or not given:
+        what = "has no CANDIDATES" if given is None else f"says CANDIDATES = {given!r}"
+        raise ValueError(f"{path} must define CANDIDATES = {{name: agent or function}}; it {what}")
+    candidates = {str(name): policy for name, policy in given.items()}
+    try:
+        return evaluate(Log.of(folder), candidates, baseline=baseline)
+    except TypeError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -2,30 +2,28 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..inputs.hashing import missing
+
 CHUNK = 8192  # decisions looked at together: all of their features fit into the cache, nearly
 
 
-class Offers(NamedTuple):
-    """What was on offer in some of the decisions.
+class Offer(NamedTuple):
+    """What was on offer in one decision, as a policy that is a function sees it.
 
-    features: (m, K, d) of every action, or (m, 1, d) where they share a context
-    available: (m, K) which of the K could be chosen, or None for all
-    propensities: (m, K) how likely each was to be chosen, or None where only the chosen one's is
-        known
-    names: of the actions of each decision, where these differ; None: see `Log.actions`
+    features: (K, d), the same row for all where they share a context
+    available: (K,) which of the actions could be chosen
+    actions: their names, or None
     """
 
-    rows: slice
-    features: np.ndarray
-    available: np.ndarray | None
-    propensities: np.ndarray | None
-    names: Sequence[Sequence[Any]] | None = None
+    features: Any
+    available: Any
+    actions: Any = None
 
 
 class Log:
@@ -44,7 +42,7 @@ class Log:
         filled up to the largest and told apart by this.
     actions: the names of the K actions, where they are the same in every decision
 
-    What is wrong is said by name and with its count, before anything is computed from it.
+    Errors say what is wrong and in how many decisions, before anything is computed.
     """
 
     def __init__(
@@ -60,153 +58,53 @@ class Log:
         actions: Sequence[Any] | None = None,
     ):
         self.actions = None if actions is None else list(actions)
-        self.ledger: str | None = None  # the id of the one it was read from
         self.names: Sequence[Sequence[Any]] | None = None  # of each decision, where they differ
-        if self.actions is not None and len(set(self.actions)) < len(self.actions):
-            twice = [name for name, n in Counter(self.actions).items() if n > 1]
-            said = ", ".join(map(repr, twice))
-            raise ValueError(f"the names in `actions` must differ, got {said} more than once")
-        outcome = _column("outcome", outcome)
-        count = len(outcome)
+        self.ledger: str | None = None  # the id of the one it was read from
         if features is not None and context is not None:
             raise ValueError("give the features of all actions or the context they share, not both")
-        self._fixed = features is not None and len(np.shape(features)) == 2
+        chosen, outcome = _positions(chosen, self.actions), _column("outcome", outcome)
+        propensity = None if propensity is None else _column("propensity", propensity)
+        if propensities is not None:
+            propensities = np.asarray(_array("propensities", propensities, 2), np.float64)
+        if available is not None:
+            available = np.asarray(_array("available", available, 2), bool)
         self.shared = features is None
-        if features is None and context is None:
-            context = np.zeros((count, 0))
-        what, given = ("context", context) if features is None else ("features", features)
-        self._given: Any = _shaped(what, given, 3 - (self.shared or self._fixed))
-        self._propensities = _optional("propensities", propensities)
-        self._available = _optional("available", available)
-        self._index = _positions(chosen, self.actions)
-        self.arms = self._arms()
-        self._lengths(count, propensity)
-        self._check_chosen()
-        likely = self._checked_propensity(propensity)
-        self._check_all()
-        self._check_same(likely)
-        known = np.isfinite(outcome)
-        if np.isinf(outcome).any():
-            raise ValueError(f"outcomes must be finite: {_counted(np.isinf(outcome))} are infinite")
-        if not known.any():
-            raise ValueError(f"none of the {count} decisions has an outcome")
-        self._rows = rows = None if known.all() else np.flatnonzero(known)
-        self.excluded = {} if rows is None else {"outcome missing": count - len(rows)}
-        self.chosen = self._index if rows is None else self._index[rows]
-        self.outcome = outcome if rows is None else outcome[rows]
-        self.propensity = likely if rows is None else likely[rows]
-
-    def _arms(self) -> int:
-        """How many actions there are, as everything that says so agrees on."""
-        said = {
-            "actions": self.actions and len(self.actions),
-            "features": None if self.shared else self._given.shape[-2],
-            "propensities": self._propensities is not None and self._propensities.shape[1],
-            "available": self._available is not None and self._available.shape[1],
-        }
-        said = {name: int(size) for name, size in said.items() if size}
-        if len(set(said.values())) > 1:
-            words = ", ".join(f"{size} in {name}" for name, size in said.items())
-            raise ValueError(f"the number of actions must be the same everywhere, got {words}")
-        return next(iter(said.values()), int(self._index.max(initial=0)) + 1)
-
-    def _lengths(self, count: int, propensity: Any) -> None:
-        said = {
-            "chosen": len(self._index),
-            "outcome": count,
-            "propensity": None if propensity is None else len(propensity),
-            "propensities": None if self._propensities is None else len(self._propensities),
-            "available": None if self._available is None else len(self._available),
-            "context" if self.shared else "features": None if self._fixed else len(self._given),
-        }
-        said = {name: size for name, size in said.items() if size is not None}
-        if len(set(said.values())) > 1:
-            words = ", ".join(f"{size} of {name}" for name, size in said.items())
-            raise ValueError(f"a log has one entry per decision in everything, got {words}")
-        if not count:
-            raise ValueError("a log must hold at least one decision, got none")
-
-    def _check_chosen(self) -> None:
-        wrong = (self._index < 0) | (self._index >= self.arms)
-        if wrong.any():
-            raise ValueError(
-                f"chosen must be between 0 and {self.arms - 1}: {_counted(wrong)} are not, the "
-                f"first is {self._index[wrong][0]}"
-            )
-        if self._available is not None:
-            offered = np.asarray(self._available)[np.arange(len(self._index)), self._index]
-            if not offered.all():
-                raise ValueError(f"{_counted(~offered.astype(bool))} chose what was not available")
-
-    def _checked_propensity(self, given: Any) -> np.ndarray:
-        """That of the chosen action, whichever way it was given."""
-        if given is not None:
-            propensity = _column("propensity", given)
-        elif self._propensities is not None:
-            rows = np.arange(len(self._index))
-            propensity = np.asarray(self._propensities)[rows, self._index].astype(np.float64)
+        if self.shared:
+            context = np.zeros((len(outcome), 0)) if context is None else context
+            self._given = np.asarray(_array("context", context, 2))[:, None]
         else:
-            raise ValueError(
-                "give the propensity of every chosen action (or propensities of all of them): how "
-                "likely it was to be chosen; nothing can be estimated without"
-            )
-        words = {
-            "are missing": np.isnan(propensity),
-            "are 0 or below": propensity <= 0,
-            "are above 1": propensity > 1 + 1e-6,
-        }
-        if said := [f"{_counted(wrong)} {word}" for word, wrong in words.items() if wrong.any()]:
-            raise ValueError(
-                "the propensity of a chosen action must be above 0 and at most 1: "
-                + "; ".join(said)
-            )
-        return propensity
-
-    def _check_all(self) -> None:
-        """The propensities of all actions are probabilities of those on offer."""
-        if self._propensities is None:
-            return
-        for rows in slices(len(self._index)):
-            chances = np.asarray(self._propensities[rows], np.float64)
-            off = ~((chances >= 0).all(axis=1) & (np.abs(chances.sum(axis=1) - 1) < 1e-3))
-            if off.any():
-                at = rows.start + int(off.argmax())
-                raise ValueError(
-                    "propensities of a decision must be at least 0 and sum to 1: those of decision "
-                    f"{at} do not, nor of {int(off.sum()) - 1} after it: "
-                    f"{self._propensities[at].tolist()}"
-                )
-            if self._available is not None and (chances[~self._available[rows].astype(bool)]).any():
-                raise ValueError("there are propensities above 0 of actions not available")
-
-    def _check_same(self, propensity: np.ndarray) -> None:
-        """What was said of the chosen action is what was said of all of them."""
-        if self._propensities is None:
-            return
-        every = np.asarray(self._propensities)[np.arange(len(self._index)), self._index]
-        off = np.abs(propensity - every) > 1e-6 + 1e-3 * every
-        if off.any():
-            at = int(off.argmax())
-            raise ValueError(
-                f"propensity and propensities must agree: {_counted(off)} do not, the first is "
-                f"decision {at}, whose propensity is {propensity[at]:g} and whose propensities say "
-                f"{every[at]:g} of the chosen action {self._index[at]}"
-            )
-
-    @property
-    def mark(self) -> str:
-        """By which the same decisions and outcomes are known again."""
-        found = hashlib.blake2b(self.chosen.tobytes(), digest_size=16)
-        found.update(self.outcome.tobytes())
-        return found.hexdigest()
-
-    @cached_property
-    def missing(self) -> int:
-        """In how many of the decisions features are missing (NaN)."""
-        return sum(
-            int(np.isnan(offers.features).reshape(len(offers.features), -1).any(axis=1).sum())
-            for offers in self.offers()
-        )
+            self._given = _array("features", features, 3, 2)
+            if len(self._given.shape) == 2:  # the same in every decision
+                self._given = np.broadcast_to(self._given, (len(outcome), *self._given.shape))
+        columns = {"chosen": chosen, "outcome": outcome, "propensity": propensity}
+        tables = {"features": self._given, "propensities": propensities, "available": available}
+        if self.shared:
+            columns["context"] = tables.pop("features")
+        sizes = {name: table.shape[1] for name, table in tables.items() if table is not None}
+        sizes = sizes if self.actions is None else {"actions": len(self.actions), **sizes}
+        lengths = {name: len(part) for name, part in (columns | tables).items() if part is not None}
+        _check_same("the number of actions must be the same everywhere, got {}", "in", sizes)
+        _check_same("a log has one entry per decision in everything, got {}", "of", lengths)
+        if not len(chosen):
+            raise ValueError("a log must hold at least one decision, got none")
+        self.arms = next(iter(sizes.values()), int(chosen.max()) + 1)
+        if available is None:
+            available = np.broadcast_to(True, (len(chosen), self.arms))
+        outside = (chosen < 0) | (chosen >= self.arms)
+        words = f"chosen must be between 0 and {self.arms - 1}: {{}} are not, the first is {{}}"
+        refuse(outside, words, chosen)
+        refuse(~available[np.arange(len(chosen)), chosen], "{} chose what was not available")
+        propensity = _checked_propensity(chosen, propensity, propensities, available)
+        refuse(np.isinf(outcome), "outcomes must be finite: {} are infinite")
+        self._rows = np.flatnonzero(np.isfinite(outcome))
+        if not len(self._rows):
+            raise ValueError(f"none of the {len(outcome)} decisions has an outcome")
+        without = len(outcome) - len(self._rows)
+        self.excluded = {"outcome missing": without} if without else {}
+        kept = self._rows if without else slice(None)
+        self.chosen, self.outcome, self.propensity = chosen[kept], outcome[kept], propensity[kept]
+        self.propensities = None if propensities is None else propensities[kept]
+        self.available = available[kept]
 
     @classmethod
     def of(cls, source: Any, **columns: Any) -> "Log":
@@ -230,69 +128,73 @@ class Log:
         return int(self._given.shape[-1])
 
     @property
-    def has_all_propensities(self) -> bool:
-        return self._propensities is not None
+    def mark(self) -> str:
+        """A digest of decisions and outcomes, by which a log is recognised."""
+        found = hashlib.blake2b(self.chosen.tobytes(), digest_size=16)
+        found.update(self.outcome.tobytes())
+        return found.hexdigest()
 
-    def _some(self, given: Any, rows: slice) -> np.ndarray:
-        if self._rows is None:
-            return np.asarray(given[rows])
+    @cached_property
+    def missing(self) -> int:
+        """In how many of the decisions features are missing (NaN)."""
+        chunks = (np.isnan(self.features(rows)) for rows in slices(len(self)))
+        return sum(int(chunk.any(axis=(1, 2)).sum()) for chunk in chunks)
+
+    def features(self, rows: slice) -> np.ndarray:
+        """Of every action in these decisions (m, K, d), or (m, 1, d) where they share a context."""
         wanted = self._rows[rows]
-        span = given[slice(wanted[0], wanted[-1] + 1)]  # a slice is what anything can give
-        return np.asarray(span)[wanted - wanted[0]]
-
-    def chosen_rows(self) -> np.ndarray:
-        """The features (n, d) of the actions that were chosen, or the contexts they share."""
-        if self.shared and self._rows is None:
-            return self._given[:]
-        if self._fixed:
-            return np.asarray(self._given)[self.chosen]
-        found = np.empty((len(self), self.dim), self._given.dtype)
-        for offers in self.offers():
-            index = 0 if self.shared else self.chosen[offers.rows]
-            found[offers.rows] = offers.features[np.arange(len(offers.features)), index]
+        found = np.asarray(self._given[slice(wanted[0], wanted[-1] + 1)])
+        found = found if len(found) == len(wanted) else found[wanted - wanted[0]]
+        words = f"features must be finite: {{}} decisions from {rows.start} on have others"
+        refuse(np.isinf(found).any(axis=(1, 2)), words)
         return found
 
-    def offers(self, size: int = CHUNK) -> Iterator[Offers]:
-        """What was on offer in the decisions with outcomes, so many at a time."""
-        for rows in slices(len(self), size):
+    def chosen_features(self) -> np.ndarray:
+        """The features (n, d) of the actions that were chosen, or the contexts they share."""
+        found = np.empty((len(self), self.dim), self._given.dtype)
+        for rows in slices(len(self)):
+            x = self.features(rows)
+            found[rows] = x[np.arange(len(x)), 0 if self.shared else self.chosen[rows]]
+        return found
+
+    def offers(self) -> Iterator[Offer]:
+        """What was on offer in each of the decisions with outcomes."""
+        for rows in slices(len(self)):
             count = rows.stop - rows.start
-            if self._fixed:
-                features = np.broadcast_to(self._given, (count, *self._given.shape))
-            else:
-                features = self._some(self._given, rows)
-                features = features[:, None] if self.shared else features
-            off = np.isinf(features).reshape(count, -1).any(axis=1)
-            if off.any():
-                raise ValueError(
-                    f"features must be finite: {_counted(off)} decisions from {rows.start} on have "
-                    "others"
-                )
-            available = self._available
-            available = None if available is None else self._some(available, rows).astype(bool)
-            chances = self._propensities
-            chances = None if chances is None else self._some(chances, rows)
-            names = self.names and [self.names[at] for at in range(rows.start, rows.stop)]
-            yield Offers(rows, features, available, chances, names)
+            features = np.broadcast_to(self.features(rows), (count, self.arms, self.dim))
+            names = [self.actions] * count if self.names is None else self.names[rows]
+            yield from map(Offer, features, self.available[rows], names)
 
 
-def slices(count: int, size: int = CHUNK) -> Iterator[slice]:
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
+def slices(stop: int, start: int = 0) -> Iterator[slice]:
+    """The rows from `start` to `stop` in parts that are looked at together."""
+    for first in range(start, stop, CHUNK):
+        yield slice(first, min(first + CHUNK, stop))
 
 
-def missing(value: Any) -> bool:
-    """Whether a cell of a table holds nothing: None, or pandas' word for it."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+def refuse(wrong: Any, message: str, *columns: Any) -> None:
+    """Raise an error if anything is wrong: the message is filled with how many of how many are, and
+    with the first of them in each of the columns."""
+    if wrong.any():
+        first = [np.asarray(column[int(wrong.argmax())]).tolist() for column in columns]
+        raise ValueError(message.format(f"{int(wrong.sum())} of {len(wrong)}", *first))
 
 
-def _counted(wrong: Any) -> str:
-    return f"{int(wrong.sum())} of {len(wrong)}"
+def plain(given: Any) -> np.ndarray:
+    """A column of a data frame, a list or an array as an array."""
+    return np.asarray(given.to_numpy() if hasattr(given, "to_numpy") else given)
+
+
+def _check_same(message: str, word: str, sizes: dict[str, int]) -> None:
+    if len(set(sizes.values())) > 1:
+        words = [f"{size} {word} {name}" for name, size in sizes.items()]
+        raise ValueError(message.format(", ".join(words)))
 
 
 def _column(name: str, given: Any) -> np.ndarray:
     """One number per decision; None and missing values of any kind are NaN."""
     try:
-        column = np.asarray(given.to_numpy() if hasattr(given, "to_numpy") else given)
+        column = plain(given)
         if column.dtype.kind == "O":
             column = np.array([np.nan if missing(value) else value for value in column], np.float64)
         column = column.astype(np.float64, copy=False)
@@ -303,14 +205,10 @@ def _column(name: str, given: Any) -> np.ndarray:
     return column
 
 
-def _optional(name: str, given: Any) -> Any:
-    return None if given is None else _shaped(name, given, 2)
-
-
-def _shaped(name: str, given: Any, dims: int) -> Any:
+def _array(name: str, given: Any, *dims: int) -> Any:
     """An array, or what can be sliced like one, left where it is."""
     given = given if hasattr(given, "shape") and hasattr(given, "dtype") else np.asarray(given)
-    if len(given.shape) != dims or given.dtype.kind not in "fiub":
+    if len(given.shape) not in dims or given.dtype.kind not in "fiub":
         wanted = {"features": "(n, K, d) or (K, d)", "context": "(n, d)"}.get(name, "(n, K)")
         raise ValueError(
             f"{name} must be numbers of shape {wanted}, got {given.dtype} {tuple(given.shape)}"
@@ -320,17 +218,56 @@ def _shaped(name: str, given: Any, dims: int) -> Any:
 
 def _positions(chosen: Any, actions: list[Any] | None) -> np.ndarray:
     """The chosen actions by position; names are looked up."""
-    given = np.asarray(chosen.to_numpy() if hasattr(chosen, "to_numpy") else chosen)
+    where = {name: i for i, name in enumerate(actions or ())}
+    if actions is not None and len(where) < len(actions):
+        twice = ", ".join(repr(name) for name, n in Counter(actions).items() if n > 1)
+        raise ValueError(f"the names in `actions` must differ, got {twice} more than once")
+    given = plain(chosen)
     if given.ndim != 1:
         raise ValueError(f"chosen must be one action per decision, got shape {given.shape}")
     if given.dtype.kind in "iu" and not (actions and all(isinstance(a, int) for a in actions)):
         return given.astype(np.int64, copy=False)
     if actions is None:
         raise TypeError(f"chosen must be positions, or names with `actions=[...]`; got {given[:3]}")
-    where: Mapping[Any, int] = {name: i for i, name in enumerate(actions)}
-    found = np.array([where.get(name, -1) for name in given.tolist()], np.int64)
-    if (found < 0).any():
-        counts = Counter(given[found < 0].tolist()).most_common(20)
-        words = ", ".join(f"{name!r} ({n} times)" for name, n in counts)
+    if unknown := Counter(name for name in given.tolist() if name not in where):
+        words = ", ".join(f"{name!r} ({n} times)" for name, n in unknown.most_common(20))
         raise ValueError(f"chosen has actions that are not among `actions`: {words}")
-    return found
+    return np.array([where[name] for name in given.tolist()], np.int64)
+
+
+def _checked_propensity(
+    chosen: np.ndarray, propensity: Any, propensities: Any, available: np.ndarray
+) -> np.ndarray:
+    """That of the chosen actions (n,), given like this or among those of all actions (n, K)."""
+    if propensity is None and propensities is None:
+        raise ValueError(
+            "give the propensity of every chosen action (or propensities of all of them): how "
+            "likely it was to be chosen; nothing can be estimated without"
+        )
+    rows = np.arange(len(chosen))
+    every: Any = propensity if propensities is None else propensities[rows, chosen]
+    propensity = every if propensity is None else propensity
+    wrong = {
+        "missing": np.isnan(propensity),
+        "0 or below": propensity <= 0,
+        "above 1": propensity > 1 + 1e-6,
+    }
+    for what, where in wrong.items():
+        words = "the propensity of a chosen action must be above 0 and at most 1: {} are "
+        refuse(where, words + what)
+    if propensities is not None:
+        refuse(
+            (propensities < 0).any(axis=1) | ~(np.abs(propensities.sum(axis=1) - 1) < 1e-3),
+            "propensities of a decision must be at least 0 and sum to 1: {} do not, the first is "
+            "decision {}: {}",
+            *(rows, propensities),
+        )
+        beyond = (propensities * ~available).any(axis=1)
+        refuse(beyond, "there are propensities above 0 of actions not available in {} decisions")
+    refuse(
+        np.abs(propensity - every) > 1e-6 + 1e-3 * every,
+        "propensity and propensities must agree: {} do not, the first is decision {}, whose "
+        "propensity is {:g} and whose propensities say {:g} of the chosen action {}",
+        *(rows, propensity, every, chosen),
+    )
+    return propensity

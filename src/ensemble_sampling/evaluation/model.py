@@ -1,16 +1,19 @@
 """The reward model of evaluation: the posterior mean of `Linear`, from sums instead of steps."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from .. import checks
 from ..inputs.scale import FAR
 from ..learners.linear import Linear
-from .log import Log, Offers, slices
+from .log import Log, slices
 
 WIDTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)  # of the prior, in units of the noise
 
 
-class Fitted:
+class RewardModel:
     """A linear model of a log's outcomes, fitted once for every fold to all other folds.
 
     One model for all actions where they have features of their own, one for each action where
@@ -24,26 +27,17 @@ class Fitted:
     """
 
     def __init__(self, log: Log, learner: Linear | None = None, folds: int = 5, seed: int = 0):
-        if learner is not None and (not isinstance(learner, Linear) or learner.outcomes):
-            raise TypeError(f"the reward model must be a Linear learner of numbers, got {learner}")
-        if learner is not None and learner.dim != log.dim:
-            raise ValueError(f"the reward model takes {learner.dim} features, the log {log.dim}")
-        if learner is not None and log.missing:
-            raise ValueError(
-                f"features are missing (NaN) in {log.missing} of {len(log)} decisions: only the "
-                "reward model that is told nothing, model=None, takes them for the usual ones"
-            )
+        if learner is not None:
+            _check(learner, log)
         if len(log) < checks.size("folds", folds, least=2):
             raise ValueError(f"{len(log)} decisions cannot be put into {folds} folds")
-        order = np.random.default_rng(checks.size("seed", seed, least=0, below=2**128)).permutation(
-            len(log)
-        )
-        self.fold = (order % folds).astype(np.uint8)
+        rng = np.random.default_rng(checks.size("seed", seed, least=0, below=2**128))
+        self.fold = (rng.permutation(len(log)) % folds).astype(np.uint8)
         self.folds, self.groups = folds, log.arms if log.shared else 1
-        self._log, self._x = log, log.chosen_rows()
+        self._log, self._x = log, log.chosen_features()
         self.mean, self.size, self.far = np.zeros(log.dim), np.ones(log.dim), np.inf
         if learner is None:
-            (self.mean, self.size), self.far = _scales(self._x), FAR
+            (self.mean, self.size), self.far = _mean_and_size(self._x), FAR
         self.centred = learner is None or learner.centred
         prior = Linear(max(log.dim, 1)) if learner is None else learner
         width = log.dim + self.centred
@@ -52,33 +46,42 @@ class Fitted:
         self._precision = np.linalg.inv(root @ root.T)
         self._fit(WIDTHS if learner is None and log.dim else (1.0,))
 
-    def _rows(self, features: np.ndarray) -> np.ndarray:
+    def _inputs(self, features: np.ndarray) -> np.ndarray:
         """Features (..., d) as the model takes them, in double precision."""
         scaled = (features.astype(np.float64) - self.mean) / self.size
         np.clip(scaled, -self.far, self.far, out=scaled)
-        if np.isnan(scaled).any():
-            scaled[np.isnan(scaled)] = 0.0  # missing: as usual
+        scaled[np.isnan(scaled)] = 0.0  # missing: as usual
         if not self.centred:
             return scaled
         return np.concatenate([np.ones((*scaled.shape[:-1], 1)), scaled], axis=-1)
 
+    def _chosen(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """(some of the decisions, inputs of what was chosen, the group of its model)."""
+        for rows in slices(len(self._log)):
+            group = self._log.chosen[rows] if self.groups > 1 else np.zeros(1, int)
+            yield rows, self._inputs(self._x[rows]), group
+
     def _fit(self, widths: tuple[float, ...]) -> None:
         """theta (folds, groups, width): the posterior means given all other folds."""
-        log, width = self._log, len(self._prior_mean)
+        width = len(self._prior_mean)
         square = np.zeros((self.folds, self.groups, width, width))
         cross = np.zeros((self.folds, self.groups, width, 2))  # with the outcomes, and with ones
         totals = np.zeros((self.folds, 2))
-        for rows in slices(len(log)):
-            x, y = self._rows(self._x[rows]), log.outcome[rows]
+        for rows, x, group in self._chosen():
+            y = self._log.outcome[rows]
             known = np.stack([y, np.ones_like(y)], axis=1)
-            for fold, group, some in self._places(rows):
-                square[fold, group] += x[some].T @ x[some]
-                cross[fold, group] += x[some].T @ known[some]
-                totals[fold] += known[some].sum(axis=0)
-        self._all = [part.sum(axis=0, keepdims=True) for part in (square, cross, totals)]
-        parts = zip(self._all, (square, cross, totals), strict=True)
-        others, told = [whole - part for whole, part in parts], self._precision
-        least = np.inf
+            place = self.fold[rows].astype(np.int64) * self.groups + group
+            order = np.argsort(place, kind="stable")
+            places, starts = np.unique(place[order], return_index=True)
+            for at, some in zip(places.tolist(), np.split(order, starts[1:]), strict=True):
+                to = divmod(at, self.groups)  # the fold and the group
+                square[to] += x[some].T @ x[some]
+                cross[to] += x[some].T @ known[some]
+                totals[to[0]] += known[some].sum(axis=0)
+        sums = square, cross, totals
+        self._all = [part.sum(axis=0, keepdims=True) for part in sums]
+        others = [whole - part for whole, part in zip(self._all, sums, strict=True)]
+        told, least = self._precision, np.inf
         for scale in widths:
             precision = told / scale**2
             precision[0, 0] = told[0, 0] if self.centred else precision[0, 0]  # of the constant
@@ -106,74 +109,67 @@ class Fitted:
         """Given all folds: the posterior means (groups, width), a root of their covariances in
         units of the noise, and the residuals (n,)."""
         theta, inverse = (part[0] for part in self._solved(self._precision, *self._all))
-        residual = np.empty(len(self._log))
-        for rows in slices(len(residual)):
-            group = self._log.chosen[rows] if self.groups > 1 else 0
-            fitted = (self._rows(self._x[rows]) * theta[group]).sum(axis=1)
-            residual[rows] = self._log.outcome[rows] - fitted
-        return theta, np.linalg.cholesky(inverse), residual
+        fitted = [(x * theta[group]).sum(axis=1) for _, x, group in self._chosen()]
+        return theta, np.linalg.cholesky(inverse), self._log.outcome - np.concatenate(fitted)
 
-    def _places(self, rows: slice) -> list[tuple[int, int, np.ndarray]]:
-        """(fold, group, which of the rows) for those there are."""
-        group = self._log.chosen[rows] if self.groups > 1 else 0
-        place = self.fold[rows].astype(np.int64) * self.groups + group
-        order = np.argsort(place, kind="stable")
-        found, starts = np.unique(place[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        return [
-            (*divmod(int(at), self.groups), part) for at, part in zip(found, parts, strict=True)
-        ]
-
-    def values(self, offers: Offers) -> np.ndarray:
-        """What every action was worth (m, K), by the models that did not see the decision."""
-        x, fold = self._rows(offers.features), self.fold[offers.rows]
-        if self.groups == 1:
-            return np.einsum("mki,mi->mk", x, self.theta[fold, 0])
-        found = np.empty((len(x), self.groups))
-        for k in range(self.folds):
-            some = fold == k
-            found[some] = np.einsum("mi,ki->mk", x[some, 0], self.theta[k])
+    def values(self) -> np.ndarray:
+        """What every action was worth (n, K), by the models that did not see the decision."""
+        found = np.empty((len(self._log), self._log.arms))
+        for rows in slices(len(found)):
+            x, fold = self._inputs(self._log.features(rows)), self.fold[rows]
+            if self.groups == 1:
+                found[rows] = np.einsum("mki,mi->mk", x, self.theta[fold, 0])
+                continue
+            for k in range(self.folds):
+                some = fold == k
+                found[rows][some] = np.einsum("mi,ki->mk", x[some, 0], self.theta[k])
         return found
 
-    def reach(self, offers: Offers, chances: np.ndarray) -> np.ndarray:
-        """The policy's mean inputs, summed over decisions (folds, groups, width): with them
-        `representer` says how much every outcome moved the direct estimate."""
-        x, fold = self._rows(offers.features), self.fold[offers.rows]
-        if self.groups == 1:
-            mean = np.einsum("mki,mk->mi", x, chances)[:, None]
-            return np.stack([mean[fold == k].sum(axis=0) for k in range(self.folds)])
-        # Not by `@`: products this small lose more to BLAS's threads than they gain.
-        folds = [fold == k for k in range(self.folds)]
-        return np.stack([np.einsum("mk,mi->ki", chances[k], x[k, 0]) for k in folds])
+    def representer(self, chances: np.ndarray) -> np.ndarray:
+        """n times the derivative of a policy's direct estimate with respect to every outcome (n,).
 
-    def representer(self, reach: np.ndarray) -> np.ndarray:
-        """n times the derivative of the direct estimate with respect to every outcome (n,).
-
-        A fold's model moved by the outcomes of all others: x' sum over k of inverse_k reach_k.
+        A fold's model moved by the outcomes of all others: x' sum over k of inverse_k reach_k, with
+        the policy's mean inputs, summed over the decisions of a fold (folds, groups, width).
         """
+        reach = np.zeros_like(self.theta)
+        for rows in slices(len(chances)):
+            x, fold, shares = self._inputs(self._log.features(rows)), self.fold[rows], chances[rows]
+            for k in range(self.folds):
+                some = fold == k
+                if self.groups == 1:
+                    reach[k, 0] += np.einsum("mki,mk->mi", x[some], shares[some]).sum(axis=0)
+                else:  # not by `@`: products this small lose more to BLAS's threads than they gain
+                    reach[k] += np.einsum("mk,mi->ki", shares[some], x[some, 0])
         moved = np.einsum("fgij,fgj->fgi", self._inverse, reach)
         moved = moved.sum(axis=0) - moved
-        found = np.empty(len(self._log))
-        for rows in slices(len(found)):
-            x = self._rows(self._x[rows])
-            group = self._log.chosen[rows] if self.groups > 1 else 0
-            found[rows] = np.einsum("mi,mi->m", x, moved[self.fold[rows], group])
-        return found
+        found = [
+            np.einsum("mi,mi->m", x, moved[self.fold[rows], group])
+            for rows, x, group in self._chosen()
+        ]
+        return np.concatenate(found)
 
 
-def _scales(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check(learner: Linear, log: Log) -> None:
+    if not isinstance(learner, Linear) or learner.outcomes:
+        raise TypeError(f"the reward model must be a Linear learner of numbers, got {learner}")
+    if learner.dim != log.dim:
+        raise ValueError(f"the reward model takes {learner.dim} features, the log {log.dim}")
+    if log.missing:
+        raise ValueError(
+            f"features are missing (NaN) in {log.missing} of {len(log)} decisions: only the "
+            "reward model that is told nothing, model=None, takes them for the usual ones"
+        )
+
+
+def _mean_and_size(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of every feature (n, d), of the values that are not missing; 1
     where it does not vary."""
-    mean, square, count = np.zeros((3, x.shape[1]))
-    for rows in slices(len(x)):
-        part = x[rows].astype(np.float64)
-        there = ~np.isnan(part)
-        more = there.sum(axis=0)
-        new = np.maximum(count + more, 1)
-        center = np.where(there, part, 0.0).sum(axis=0) / np.maximum(more, 1)
-        step = np.where(more > 0, center - mean, 0.0)
-        away = np.square(np.where(there, part - center, 0.0)).sum(axis=0)
-        square = square + away + np.square(step) * (count * more / new)
-        mean, count = mean + step * (more / new), count + more
-    size = np.sqrt(square / np.maximum(count, 1))
+
+    def total(function: Any) -> Any:
+        parts = (x[rows].astype(np.float64) for rows in slices(len(x)))
+        return sum(np.nansum(function(part), axis=0) for part in parts)
+
+    count = np.maximum(total(lambda part: ~np.isnan(part)), 1)
+    mean = total(lambda part: part) / count
+    size = np.sqrt(total(lambda part: np.square(part - mean)) / count)
     return mean, np.where(size > 1e-6 * np.abs(mean), size, 1.0)

@@ -2,7 +2,9 @@
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,12 @@ class Evaluation:
         return self["doubly robust"]
 
     @property
+    def scope(self) -> str:
+        """How many decisions it is about, and which are not among them."""
+        out = [f"; {count} left out: {why}" for why, count in self.excluded.items()]
+        return f"{self.decisions:,} decisions{''.join(out)}"
+
+    @property
     def warnings(self) -> list[str]:
         """What to know before believing any of it."""
         if self.refused is not None:
@@ -83,37 +91,38 @@ class Evaluation:
 
     def columns(self) -> dict[str, list[Any]]:
         """One row per method, ready for any data frame."""
-        methods = list(self.estimates) or [None]
         nothing = Estimate(math.nan, None, None, None)
-        rows = [self.estimates.get(method or "", nothing) for method in methods]
-        gaps = [self.differences.get(method or "", nothing) for method in methods]
-        weighted = [method not in (None, "direct") for method in methods]
-        return {
-            "policy": [self.policy] * len(rows),
-            "method": methods,
-            "value": [row.value for row in rows],
-            "low": [_number(row.low) for row in rows],
-            "high": [_number(row.high) for row in rows],
-            "stderr": [_number(row.stderr) for row in rows],
-            "effective": [self.effective if w else math.nan for w in weighted],
-            "largest_weight": [self.largest if w else math.nan for w in weighted],
-            "unsupported": [self.unsupported] * len(rows),
-            "baseline": [self.baseline] * len(rows),
-            "difference": [gap.value for gap in gaps],
-            "difference_low": [_number(gap.low) for gap in gaps],
-            "difference_high": [_number(gap.high) for gap in gaps],
-            "refused": [self.refused] * len(rows),
-        }
+        rows = []
+        for method, estimate in (self.estimates or {None: nothing}).items():
+            gap = self.differences.get(method or "", nothing)
+            weighted = method not in (None, "direct")
+            row = {
+                "policy": self.policy,
+                "method": method,
+                "value": estimate.value,
+                "low": _number(estimate.low),
+                "high": _number(estimate.high),
+                "stderr": _number(estimate.stderr),
+                "effective": self.effective if weighted else math.nan,
+                "largest_weight": self.largest if weighted else math.nan,
+                "unsupported": self.unsupported,
+                "baseline": self.baseline,
+                "difference": gap.value,
+                "difference_low": _number(gap.low),
+                "difference_high": _number(gap.high),
+                "refused": self.refused,
+            }
+            rows.append(row)
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def frame(self) -> Any:
         """The same as a data frame, of pandas or of polars, whichever there is."""
         return _frame(self.columns())
 
     def __str__(self) -> str:
-        out = "".join(f"; {count} left out: {why}" for why, count in self.excluded.items())
         lines = [
             *(f"! {warning}" for warning in self.warnings),
-            f"{self.policy} on {self.decisions:,} decisions{out}",
+            f"{self.policy} on {self.scope}",
             f"earned by the log itself  {_with(self.earned)}",
         ]
         if self.estimates:
@@ -151,10 +160,37 @@ class Comparison:
         return _frame(self.columns())
 
     def plot(self) -> "Figure":
-        """The value of every policy with its interval, and its difference from the baseline."""
-        from .figure import draw  # slow to import, and seldom needed
+        """The value of every policy with its 95% interval, and its difference from the baseline."""
+        import matplotlib as mpl  # slow to import, and seldom needed
+        from matplotlib.figure import Figure
 
-        return draw(self)
+        from ..simulation.plot import FONT, plain, style
+
+        every = list(self.evaluations.values())
+        first, judged = every[0], [one for one in every if one.refused is None]
+        names = [plain(one.policy) for one in judged]
+        refused = [plain(one.policy) for one in every if one.refused is not None]
+        (colour, mark, _), dashed = style(1), {"color": "0.5", "lw": 0.8, "ls": "--"}
+        with mpl.rc_context(FONT):
+            figure = Figure(figsize=(9.0, 1.4 + 0.35 * len(judged)), layout="constrained")
+            left, right = figure.subplots(1, 2, sharey=True)
+            if first.earned.low is not None and first.earned.high is not None:
+                left.axvspan(first.earned.low, first.earned.high, color="0.85", lw=0)
+            left.axvline(first.earned.value, **dashed, label="earned by the log")
+            right.axvline(0.0, **dashed)
+            for at, one in enumerate(judged):
+                for axis, found in ((left, one.estimates), (right, one.differences)):
+                    value, _, low, high = found[self.method]
+                    reach = None if low is None or high is None else [[value - low], [high - value]]
+                    look = {"fmt": mark, "color": colour, "ms": 4, "capsize": 2, "lw": 1.0}
+                    axis.errorbar(value, at, xerr=reach, **look)
+            left.set(xlabel=f"value, {self.method}", yticks=range(len(names)), yticklabels=names)
+            right.set(xlabel=f"minus {plain(first.baseline)}, paired")
+            left.legend(frameon=False)
+            left.invert_yaxis()
+            words = f"; refused: {', '.join(refused)}" if refused else ""
+            figure.suptitle(f"{first.decisions:,} decisions, 95% intervals{words}", fontsize=9.5)
+        return figure
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write `evaluation.txt`, `.json`, `.png` and `.svg`; returns the folder."""
@@ -171,14 +207,13 @@ class Comparison:
     def __str__(self) -> str:
         first = next(iter(self.evaluations.values()))
         name = max(map(len, [*self.evaluations, LOGGED]))
-        out = "".join(f"; {count} left out: {why}" for why, count in first.excluded.items())
         lines = [
             *(
                 f"! {policy}: {warning}"
                 for policy, evaluation in self.evaluations.items()
                 for warning in evaluation.warnings
             ),
-            f"{first.decisions:,} decisions{out}; {self.method} estimates",
+            f"{first.scope}; {self.method} estimates",
             f"{'':<{name}}  {'value':>9}  {'95% interval':<22}  "
             f"{'minus ' + first.baseline:<32}  effective  largest weight",
             f"{LOGGED:<{name}}  {first.earned.value:>9.4g}  {_range(first.earned):<22}",
@@ -212,14 +247,7 @@ def _with(estimate: Estimate) -> str:
 
 
 def _frame(columns: dict[str, list[Any]]) -> Any:
-    try:
-        import pandas as pd
-
-        return pd.DataFrame(columns)
-    except ImportError:
-        pass
-    try:
-        import polars as pl
-    except ImportError as error:
-        raise ImportError("frames need pandas or polars: pip install pandas") from error
-    return pl.DataFrame(columns)
+    for library in ("pandas", "polars"):
+        with suppress(ImportError):
+            return import_module(library).DataFrame(columns)
+    raise ImportError("frames need pandas or polars: pip install pandas")

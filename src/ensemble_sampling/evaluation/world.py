@@ -11,8 +11,8 @@ from jax import Array
 from .. import checks
 from ..core import Action, Key, Round
 from ..learners.linear import Linear
-from .log import Log
-from .model import Fitted
+from .log import Log, slices
+from .model import RewardModel
 
 
 class Plausible(NamedTuple):
@@ -48,17 +48,15 @@ class Logged(eqx.Module):
     binary: bool = eqx.field(static=True)
 
     def __init__(self, log: Any, model: Linear | None = None):
-        log = log if isinstance(log, Log) else Log.of(log)
+        log = Log.of(log)
         if log.missing:
             raise ValueError(
                 f"features are missing (NaN) in {log.missing} of {len(log)} decisions: a world to "
                 "simulate in has them all; fill them in before"
             )
-        fitted = Fitted(log, model, folds=2)
-        offers = list(log.offers())
-        self.features = np.concatenate([part.features for part in offers])
-        masks = [part.available for part in offers if part.available is not None]
-        self.available = np.concatenate(masks) if masks else None
+        fitted = RewardModel(log, model, folds=2)
+        self.features = np.concatenate([log.features(rows) for rows in slices(len(log))])
+        self.available = None if log.available.all() else log.available
         self.center, self.size, self.far = fitted.mean, fitted.size, float(fitted.far)
         self.theta, root, residuals = fitted.whole()
         spread = np.sqrt(np.square(residuals).mean())
