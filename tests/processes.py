@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -72,7 +73,7 @@ class Process:
         self.replicas.close()
 
 
-def _whole(answer):
+def _whole(answer) -> Any:
     if isinstance(answer, Refused):
         raise answer
     return answer

@@ -14,7 +14,7 @@ from ..config import as_array, short
 from ..core import Action, Agent, Key, Wrapper, fact
 from ..decide.default import Default
 from ..decide.programs import Rule, State, learn
-from ..fast.threefry import PLAIN, begun
+from ..fast.threefry import PLAIN, split_seed
 from ..inputs.hashing import precision
 from ..inputs.scale import LAST, Scale, Usual, frozen
 from .log import Log
@@ -84,7 +84,7 @@ class Pupil(NamedTuple):
     def as_bandit(self, seed: int, x: np.ndarray, chosen: np.ndarray, outcome: np.ndarray) -> State:
         """What a bandit of this seed knows after outcomes of rows x (n, d), in order: the same
         scale, the same keys, and so the same numbers."""
-        start, (_, stream) = begun(checks.size("seed", seed, least=0, below=2**32))
+        start, (_, stream) = split_seed(checks.size("seed", seed, least=0, below=2**32))
         words = np.column_stack([np.full(len(x), stream), np.arange(len(x)), chosen])
         key = jax.random.wrap_key_data(start, impl=PLAIN)
         return self.learn(key, words.astype(np.uint32), x, outcome)[0]

@@ -25,8 +25,8 @@ BATCH = 256  # decisions that an agent's models look at together: what they comp
 def probabilities(policy: Any, log: Log, seed: int = 0, normalise: bool = True) -> np.ndarray:
     """How likely a policy would have chosen each action in every decision (n, K).
 
-    A policy is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for the
-    default one, as the other half of the log would have taught it; a function of an `Offer`; or
+    A policy is a bandit as it is now; an agent in a state, (agent, state); an agent, or None for
+    the default one, as the other half of the log would have taught it; a function of an `Offer`; or
     the probabilities themselves.
     """
     if isinstance(policy, type):

@@ -70,7 +70,7 @@ class Reader:
             began, worked = time.monotonic(), time.thread_time()
             with self._ledger() as ledger:
                 found = asdict(summarize(ledger, times, warnings=warnings))
-            # Waiting counts little: else summaries of short histories would be old on a busy machine.
+            # Waiting counts little: else summaries of short histories were old on a busy machine.
             took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
             self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
             return found
