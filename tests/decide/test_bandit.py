@@ -563,11 +563,11 @@ def test_the_state_of_estimators_is_a_copy():
     play(bandit, OFFERS[:5])
     before = bandit.choose(OFFERS[7]).probabilities
     copy = bandit.state.belief.tables[0]
-    for row in copy.stored.values():
+    for row in copy.rows:
         row.features[:] = 7.0
-    for _, estimator in copy.fits.values():
-        estimator.coef_[:] = 7.0
-    copy.stored.clear()
+    for fit in copy.fits.values():
+        fit.estimator.coef_[:] = 7.0
+    copy.fits.clear()
     assert np.array_equal(bandit.choose(OFFERS[7]).probabilities, before)
 
 
@@ -577,11 +577,11 @@ def test_the_state_stays_what_it_was_when_more_is_learned(agent):
     play(bandit, OFFERS[:3])
     state = bandit.state
     before = [np.array(leaf) for leaf in jax.tree.leaves(state)]
-    length = state.belief.tables[0].length if hasattr(state.belief, "tables") else None
+    length = len(state.belief.tables[0].rows) if hasattr(state.belief, "tables") else None
     play(bandit, OFFERS[3:6])
     assert all(map(np.array_equal, jax.tree.leaves(state), before))
     if length is not None:
-        assert state.belief.tables[0].length == length == 3
+        assert len(state.belief.tables[0].rows) == length == 3
 
 
 # Broken processes
