@@ -124,16 +124,20 @@ class _Requests:
         context: Any = None,
         available: Any = None,
         event: str | None = None,
+        subject: str | None = None,
     ) -> Reply[Decision]:
-        """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same."""
+        """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same.
+        `subject` names whom the decision is about, see `erase`."""
         offer = {"actions": actions, "context": context, "available": available}
         body = {**offer, "event": _named("event", event)}
+        if subject is not None:
+            body["subject"] = checks.text("subject", subject)
         return _decision((yield from self._send("POST", "choose", body)))
 
     @_call
     def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Reply[list[Decision]]:
         """Several decisions, all of them or none: each {"actions", "context", "available",
-        "event"}, as far as it has them."""
+        "event", "subject"}, as far as it has them."""
         several = []
         for one in offers:
             if not isinstance(one, Mapping):
@@ -169,6 +173,13 @@ class _Requests:
         """Assume an outcome for decisions older than so many seconds; how many there were."""
         body = {"older_than": older_than, "outcome": outcome}
         return (yield from self._send("POST", "expire", body))["expired"]
+
+    @_call
+    def erase(self, subject: str, *, keep: bool = False) -> Reply[int]:
+        """Remove all that was said in decisions about a subject, see `Bandit.erase`; how many
+        decisions. It needs a key of scope admin."""
+        body = {"subject": checks.text("subject", subject), "keep": checks.flag("keep", keep)}
+        return (yield from self._send("POST", "erase", body))["erased"]
 
     @_call
     def predict(

@@ -81,6 +81,27 @@ def test_the_same_by_asyncio(url):
     asyncio.run(talk())
 
 
+def test_what_was_said_of_a_subject_can_be_erased(url):
+    with es.Client(url, timeout=60) as client:
+        about = client.choose(OFFER, context={"device": "phone"}, subject="ann")
+        client.choose(OFFER, subject="bob")
+        client.choose_many([{"actions": OFFER, "subject": "ann"}, {"actions": OFFER}])
+        client.learn(about.id, 1.0)
+        assert client.erase("ann", keep=True) == 2
+        assert client.erase("ann") == 0
+        log = client.log()
+        assert about.id not in log["id"]
+        assert "bob" in log["subject"]
+        assert "ann" not in log["subject"]
+
+    async def talk():
+        async with es.AsyncClient(url, timeout=60) as client:
+            await client.choose(OFFER, subject="eve")
+            assert await client.erase("eve") == 1
+
+    asyncio.run(talk())
+
+
 def test_mistakes_are_said_and_not_tried_again(url, fast):
     with es.Client(url, timeout=60) as client:
         with pytest.raises(es.ServiceError, match="404, there is no decision 'nothing'") as found:
@@ -111,6 +132,9 @@ WRONG = [
     (lambda: es.Client("http://localhost").add("0-0", 1.0, ""), TypeError, "ref must be text"),
     (lambda: es.Client("http://localhost").add("0-0", 1.0, "\udcff"), ValueError, "UTF-8"),
     (lambda: es.Client("http://localhost").choose(OFFER, event=""), TypeError, "event must be"),
+    (lambda: es.Client("http://localhost").choose(OFFER, subject=""), TypeError, "subject must be"),
+    (lambda: es.Client("http://localhost").erase(7), TypeError, "subject must be text"),  # pyright: ignore[reportArgumentType]
+    (lambda: es.Client("http://localhost").erase("ann", keep=1), TypeError, "keep must be"),  # pyright: ignore[reportArgumentType]
     (lambda: es.Client("http://localhost").choose([LOOP]), ValueError, "not contain itself"),
     (lambda: es.Client("http://localhost").learn_many(["0-0"]), TypeError, "pairs (id, outcome)"),  # pyright: ignore[reportArgumentType]
 ]
