@@ -26,7 +26,8 @@ atexit.register(gc.freeze)
 EXTRAS = {
     "ray": "ray",
     "psycopg": "postgres",
-    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client", "sklearn"), "serve"),
+    "sklearn": "sklearn",
+    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
 }
 """The extra that brings a library with it."""
 

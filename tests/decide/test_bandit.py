@@ -1,6 +1,8 @@
 """Real decisions: what is chosen, what is learned, and what is refused."""
 
 import contextlib
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -804,6 +806,20 @@ def test_after_a_migration_the_former_agents_snapshot_is_gone(other, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         es.Bandit.open(tmp_path, other).close()
+
+
+def test_words_are_not_migrated_to_an_agent_without_a_hasher(tmp_path):
+    with es.Bandit.open(tmp_path) as bandit:
+        offer = {"a": {"kind": "hot"}, "b": {"kind": "cold"}}
+        made = bandit.choose(offer, context={"device": "phone"})
+        bandit.learn(made.id, 1.0)
+    said = re.escape(json.dumps(offer[made.action], separators=(",", ":")))
+    said += r' in the context {"device":"phone"}: give a hasher, as in hasher=es.Hasher'
+    with pytest.raises(ValueError, match=said):
+        es.Bandit.migrate(tmp_path, es.EnsembleSampling(es.Linear(3), 4))
+    agent = es.EnsembleSampling(es.Linear(16), 4)
+    with es.Bandit.migrate(tmp_path, agent, hasher=es.Hasher(16)) as bandit:
+        assert bandit.summary().outcomes == 1
 
 
 def test_a_mistyped_folder_is_not_migrated_into_being(tmp_path):

@@ -13,7 +13,7 @@ from test_revisions import interrupted
 
 import ensemble_sampling as es
 from ensemble_sampling import intervals
-from ensemble_sampling.decide.shadows import _compared
+from ensemble_sampling.decide.shadows import _compared, watching
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.files import Damaged
 from ensemble_sampling.ledger.ledger import Ledger
@@ -436,3 +436,25 @@ def test_before_the_first_click_a_shadow_has_an_interval():
     assert (found.value, found.stderr, found.low) == (0.0, 0.0, 0.0)
     assert 3 / 30 < found.high < 1
     assert f"would have earned 0 (0 to {found.high:.4g}, as from" in str(found)
+
+
+@pytest.mark.parametrize("agent", [None, es.EnsembleSampling(es.Linear(1), 4)])
+def test_a_shadow_goes_on_with_its_columns_after_those_of_the_bandit_grew(tmp_path, agent):
+    def offer(*names):
+        return {name: dict.fromkeys(names, float(n)) for n, name in enumerate("ab")}
+
+    with es.Bandit.open(tmp_path) as bandit:
+        bandit.learn(bandit.choose(offer("price")).id, 1.0)
+        bandit.shadow("other", agent)
+        bandit.learn(bandit.choose(offer("price", "age")).id, 0.0)
+        state = bandit._shadows.take(bandit._ledger, "other").state(bandit._ledger)
+    with es.Bandit.open(tmp_path) as bandit, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ledger = bandit._ledger
+        ((_, _, served),) = watching(ledger, {"other": agent}, bandit._replica)
+        assert equal(served.state(ledger), state)
+        bandit.shadow("other", agent)
+        bandit.learn(bandit.choose(offer("price", "age")).id, 1.0)
+        assert bandit.summary().shadows[0].decisions == 2
+        bandit.promote("other")
+        bandit.choose(offer("price"))

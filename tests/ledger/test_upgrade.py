@@ -139,8 +139,16 @@ def test_what_is_none_is_refused(folders):
     with pytest.raises(ValueError, match="no ledger"):
         upgrade(folders / "nothing")
     with closing(sqlite3.connect(folders / "rows" / "ledger.sqlite", isolation_level=None)) as db:
-        db.execute("UPDATE about SET value = '3' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="of format 3, and this version upgrades format 4"):
+        for found in (1, 3):
+            db.execute("UPDATE about SET value = ? WHERE name = 'format'", (str(found),))
+            no = f"format {found}, and this version .*it can neither be read nor upgraded. Export"
+            with pytest.raises(ValueError, match=no) as opened:
+                es.Bandit.open(folders / "rows", LINEAR)
+            with pytest.raises(ValueError, match=no):
+                upgrade(folders / "rows")
+            assert "`ensemble-sampling upgrade`" not in str(opened.value)
+        db.execute("UPDATE about SET value = '6' WHERE name = 'format'")
+    with pytest.raises(ValueError, match="upgrades format 4: update ensemble-sampling"):
         upgrade(folders / "rows")
 
 

@@ -29,7 +29,7 @@ from .outcomes import Outcomes
 from .programs import State
 from .replica import Replica, base_states, resume
 from .setup import Options, Setup
-from .shadows import Shadows, candidate, dismiss, opinions, promote
+from .shadows import Shadows, candidate, dismiss, opinions, promote, recorded
 from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
@@ -491,7 +491,8 @@ class Bandit:
         self._ready()
         with self._mutex:
             self._replica.sync(self._ledger)
-            self._shadows.admit(self._ledger, name, candidate(agent, self._replica))
+            begun = recorded(self._ledger).get(name)
+            self._shadows.admit(self._ledger, name, candidate(agent, self._replica, begun))
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
         """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how

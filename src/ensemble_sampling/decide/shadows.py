@@ -11,6 +11,7 @@ import numpy as np
 from ..agents.thompson import as_agent
 from ..config import differences
 from ..core import fact
+from ..inputs.features import Columns
 from ..inputs.offer import shown
 from ..intervals import NEVER, POWERS, TAIL, Span, Weights
 from ..ledger.ledger import DecisionRow, Ledger, Opinion
@@ -101,9 +102,13 @@ class Recorded(NamedTuple):
     description: Any
 
 
-def candidate(agent: Any, like: Replica) -> Replica:
-    """Another replica for the decisions of this one, as a migration would make it."""
+def candidate(agent: Any, like: Replica, begun: Recorded | None = None) -> Replica:
+    """Another replica for the decisions of this one, as a migration would make it. A shadow that
+    has `begun` keeps the columns it began with: those of the agent in charge may have grown."""
     ours, width = like.inputs, like.width
+    hasher, columns = ours.hasher, ours.columns
+    if begun is not None and (known := Columns.recorded(begun.description.get("columns"))):
+        hasher, columns, width = None, known, known.width
     if width is None:
         raise ValueError("a shadow needs to know the number of features: make a decision first")
     arms, names = ours.arms, ours.names
@@ -116,8 +121,8 @@ def candidate(agent: Any, like: Replica) -> Replica:
         if dim not in (None, width):
             raise ValueError(f"this bandit's actions have {width} features, the shadow {dim}")
         names = None if arms is None else names
-    about = like.setup.seed, like.setup.normalise, ours.hasher, names, like.setup.floor
-    setup = Setup(Options(agent, *about), arms=arms, columns=ours.columns)
+    about = like.setup.seed, like.setup.normalise, hasher, names, like.setup.floor
+    setup = Setup(Options(agent, *about), arms=arms, columns=columns)
     return Replica(setup, like.follows)
 
 
@@ -171,7 +176,7 @@ def watching(
         if name not in candidates or like.agent is None:
             continue
         try:
-            replica = candidate(candidates[name], like)
+            replica = candidate(candidates[name], like, known)
             if changed := differences(known.description, replica.setup.description):
                 raise ValueError(f"it was begun with another configuration: {'; '.join(changed)}")
         except ValueError as error:

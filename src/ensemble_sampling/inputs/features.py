@@ -301,7 +301,11 @@ class Inputs:
             said, names = (["null"], None) if actions is None else (actions, offer.names)
             return numbers("features", self._hashed(said, context, names, fields), names)
         columns = self.columns
-        assert columns is not None
+        if columns is None:
+            raise ValueError(
+                f"this agent takes rows of numbers, and the decision was described as {_said(offer)}"
+                ": give a hasher, as in hasher=es.Hasher(256), or the default agent, agent=None"
+            )
         parts = []
         if columns.context:
             rows = None if context is None else [context] if isinstance(context, str) else context
@@ -379,6 +383,13 @@ class Inputs:
         if chosen >= self.arms:
             raise ValueError(f"decision {number} chose action {chosen}, but there are {self.arms}")
         return chosen
+
+
+def _said(offer: Offer) -> str:
+    """What was said in an offer, for a message."""
+    actions = offer.actions if isinstance(offer.actions, list) else ()
+    texts = [text for text in (*actions[:1], offer.context) if isinstance(text, str)]
+    return " in the context ".join(text if len(text) < 80 else f"{text[:80]}..." for text in texts)
 
 
 def no_context(width: int) -> ValueError:

@@ -12,7 +12,6 @@ from . import schema
 from .rows import seal
 from .sqlite import transaction
 
-UPGRADE = "`ensemble-sampling upgrade` brings it up to date"
 REVISIONS = "revisions before"  # the setting that says how many there were before an id
 
 
@@ -29,7 +28,7 @@ def open_tables(db: Any, write: bool) -> np.dtype:
     elif found != schema.FORMAT:
         raise ValueError(
             f"it has format {found}, and this version reads format {schema.FORMAT}: "
-            + ("update ensemble-sampling" if found > schema.FORMAT else UPGRADE)
+            + schema.way_from(found)
         )
     about = schema.read_about(db)
     if write and file and not db.same(about["file"], file):

@@ -11,6 +11,7 @@ from ..files import Damaged
 from .rows import Base, seal, unseal
 
 FORMAT = 5
+BEFORE = 4  # the format that `upgrade` brings up to date
 COLUMNS = {
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
@@ -228,3 +229,15 @@ def read_format(db: Any) -> int:
         if getattr(error, "sqlite_errorname", "SQLITE_ERROR") != "SQLITE_ERROR":
             raise  # the disk; not a table that is missing
         raise ValueError(f"it holds no ledger of decisions: {error}") from error
+
+
+def way_from(found: int) -> str:
+    """What to do with a ledger of another format."""
+    if found > FORMAT:
+        return "update ensemble-sampling"
+    if found == BEFORE:
+        return "`ensemble-sampling upgrade` brings it up to date"
+    return (
+        "it can neither be read nor upgraded. Export its log with the version that wrote it, and "
+        "let Bandit.learn_from read that into a new folder"
+    )

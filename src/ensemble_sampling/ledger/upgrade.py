@@ -17,7 +17,6 @@ from .offers import BATCH, NOTHING, pack_numbers
 from .rows import read_pages, seal, unseal
 from .sqlite import database, transaction
 
-BEFORE = 4
 UNCHANGED = (
     *("ids", "outcomes", "imports", "revisions", "shadows", "opinions"),
     *("events", "activations"),
@@ -31,10 +30,14 @@ def upgrade(place: Any) -> int:
         db.open()
         with db.opening():
             found = 0 if db.empty() else schema.read_format(db)
-            if found not in (BEFORE, schema.FORMAT):
-                has = f"a ledger of format {found}" if found else "no ledger"
-                raise ValueError(f"there is {has}, and this version upgrades format {BEFORE}")
-            if found == BEFORE:
+            if not found:
+                raise ValueError(f"there is no ledger in {db.name}")
+            if found not in (schema.BEFORE, schema.FORMAT):
+                raise ValueError(
+                    f"it has format {found}, and this version upgrades format {schema.BEFORE}: "
+                    + schema.way_from(found)
+                )
+            if found == schema.BEFORE:
                 with transaction(db):
                     _rewrite(db)
                 db.discard("state.safetensors")  # it is rebuilt from the ledger

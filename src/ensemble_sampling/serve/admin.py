@@ -133,7 +133,7 @@ def promote(replicas: Replicas, name: str) -> None:
             if known is None or name not in candidates:
                 raise Refused("unknown", f"there is no shadow {name!r}")
             learned = ledger.stored(f"shadow-{known.number}.safetensors")
-            one = shadows.candidate(candidates[name], replicas.main)
+            one = shadows.candidate(candidates[name], replicas.main, known)
             shadows.promote(ledger, name, one)
         if learned is not None:
             ledger.store(SNAPSHOT, learned)
