@@ -25,6 +25,7 @@ from ..ledger.rows import decided
 from ..ledger.sqlite import Place, as_place, exists, public
 from . import notices
 from .decisions import Decision, Prediction
+from .explain import Explanation, explain, find
 from .outcomes import Outcomes
 from .programs import State
 from .replica import Replica, base_states, resume
@@ -472,6 +473,19 @@ class Bandit:
         with self._mutex:
             noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
+
+    def explain(self, id: str, *, top: int = 5) -> Explanation:
+        """Why a decision was made, for people: `print(bandit.explain(decision.id))`.
+
+        The `top` fields of the context and of the actions that count most for the chosen action
+        and against the next best one, by what is known now. Each is left out in turn; what it
+        counts is how much smaller the difference between the values of the two is without it.
+        """
+        checks.count("top", top)
+        self._ready()
+        with self._mutex:
+            state, row = self._replica.sync(self._ledger), find(self._ledger, id)
+            return explain(id, row, self._replica, state, top)
 
     def plot(self) -> "Figure":
         """A figure of how it has been doing: reward, agreement and waiting outcomes."""

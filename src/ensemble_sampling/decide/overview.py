@@ -11,11 +11,11 @@ from ..inputs.offer import Offer
 from ..intervals import Span, mean
 from ..ledger.ledger import DecisionRow, Ledger
 from .decisions import Values
+from .explain import called, likeliest
 
 LATEST = 10_000  # decisions that are looked at
 BYTES = 2**24  # of their rows; where there are more, votes are those of every so many-th
 NAMED = 8  # actions whose shares are told; what is missing of 1 are the others'
-SHOWN = 25  # actions of one decision: those most likely to be chosen
 FEW, SHORT = 5, 1.0  # decisions, by and large, and seconds that a part has at least
 
 LATE = f"number > (SELECT max(number) FROM decisions) - {LATEST}"
@@ -184,8 +184,6 @@ def _explained(
 ) -> dict[str, Any]:
     offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
     free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)
-    order = sorted(free.tolist(), key=lambda k: (k != row.chosen, -shares[k]))[:SHOWN]
-    order.sort(key=lambda k: (-shares[k], k))
     found = None if value is None or offer is None else value(offer)
     return {
         "id": id,
@@ -200,22 +198,15 @@ def _explained(
         "offered": len(free),
         "actions": [
             {
-                "name": _called(row, k),
+                "name": called(row, k),
                 "chosen": k == row.chosen,
                 "probability": float(shares[k]),
                 "mean": None if found is None else _number(found.mean[k]),
                 "spread": None if found is None else _number(found.spread[k]),
             }
-            for k in order
+            for k in likeliest(row)
         ],
     }
-
-
-def _called(row: DecisionRow, k: int) -> Any:
-    """The name of an action, or its place where it has none."""
-    if row.offer is not None and row.offer.names is not None:
-        return row.offer.names[k]
-    return row.action if k == row.chosen and row.action is not None else k
 
 
 def _number(value: Any) -> float | None:

@@ -355,8 +355,7 @@ class Replica:
         for start in range(0, len(rows), size):
             part = np.stack(features[start : start + size])
             mask = np.ones(len(part) if arms is None else arms, bool)
-            words = (self._streams[0], 0)
-            values = self._shifted(self.programs.choose(state, words, part, mask)).values
+            values = self.values(0, part, mask, state)
             if values is None:
                 return None
             one = rows[start]
@@ -368,6 +367,13 @@ class Replica:
             found.append((values.mean[at], values.spread[at]))
         mean, spread = (np.concatenate(part) for part in zip(*found, strict=True))
         return Values(mean, spread)
+
+    def values(
+        self, number: int, table: np.ndarray, available: np.ndarray, state: Any
+    ) -> Values | None:
+        """What actions with these features are worth, looked at as decision `number` would."""
+        words = (self._streams[0], number)
+        return self._shifted(self.programs.choose(state, words, table, available)).values
 
     def _shifted(self, drawn: Drawn) -> Drawn:
         """With values in the units of outcomes, of which the agent learns how far they are from

@@ -303,7 +303,7 @@ class Inputs:
         columns = self.columns
         if columns is None:
             raise ValueError(
-                f"this agent takes rows of numbers, and the decision was described as {_said(offer)}"
+                f"this agent takes rows of numbers, and a decision was described as {_said(offer)}"
                 ": give a hasher, as in hasher=es.Hasher(256), or the default agent, agent=None"
             )
         parts = []
