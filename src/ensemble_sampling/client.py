@@ -24,6 +24,7 @@ import numpy as np
 
 from . import checks
 from .decide.decisions import Decision, Prediction, Values
+from .decide.explain import Explanation, Reason
 from .decide.shadows import Compared
 from .decide.summary import Summary
 
@@ -196,6 +197,16 @@ class _Requests:
         found = _known(Summary, (yield from self._send("GET", "summary")))
         shadows = tuple(Compared(**_known(Compared, each)) for each in found.get("shadows", ()))
         return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
+
+    @_call
+    def explain(self, id: str, *, top: int = 5) -> Reply[Explanation]:
+        """Why a decision was made, by what is known now, see `Bandit.explain`."""
+        checks.text("id", id)
+        path = f"explain/{quote(id, safe='')}?top={checks.count('top', top)}"
+        found = _known(Explanation, (yield from self._send("GET", path)))
+        reasons = tuple(Reason(**_known(Reason, each)) for each in found["reasons"])
+        actions, offer = tuple(found["actions"]), tuple(found["offer"])
+        return Explanation(**{**found, "reasons": reasons, "actions": actions, "offer": offer})
 
     @_call
     def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:

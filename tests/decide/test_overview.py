@@ -10,6 +10,7 @@ from servers import new_place
 
 from ensemble_sampling.decide import overview
 from ensemble_sampling.decide.decisions import Values
+from ensemble_sampling.decide.explain import SHOWN
 from ensemble_sampling.decide.overview import history, recent
 from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.intervals import Span
@@ -215,7 +216,7 @@ def test_of_many_actions_the_likeliest_and_the_chosen_one_are_told():
     ledger.add_decisions([made])
     (one,) = recent(ledger)
     names = [action["name"] for action in one["actions"]]
-    assert names == [*range(overview.SHOWN - 1), 99]
+    assert names == [*range(SHOWN - 1), 99]
     assert one["offered"] == 100
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import structs
 
 from ..decide.decisions import Values
+from ..decide.explain import Explanation, explain
 from ..decide.programs import Drawn, room
 from ..decide.replica import MANY, Replica
 from ..inputs.offer import Offer
@@ -262,6 +263,14 @@ class Decider:
             main = self.replicas.main
             tables, state = [main.table(offer)], main.sync(self._ledger)
             return main.choose_many([0], [offer], tables, state)[0].values
+
+    def explain(self, id: str, row: DecisionRow | None, top: int) -> Explanation:
+        """Why a recorded decision was made, by the present state."""
+        if row is not None and row.offer is not None:
+            self.prepare(row.offer, 1)
+        with self.replicas.door:
+            main = self.replicas.main
+            return explain(id, row, main, main.sync(self._ledger), top)
 
     def _shape(self, main: Replica, offer: Offer) -> Any:
         """The shape for which programs are compiled; a fixed set of actions has one."""

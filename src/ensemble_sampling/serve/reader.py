@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..decide import overview
+from ..decide.explain import find
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
@@ -86,6 +87,17 @@ class Reader:
         `overview.recent`."""
         with self._ledger() as ledger:
             return overview.recent(ledger, count, self._decider.value)
+
+    def explain(self, id: str, top: int) -> dict[str, Any]:
+        """Why a decision was made, see `Bandit.explain`."""
+        with self._ledger() as ledger:
+            try:
+                row = find(ledger, id)
+            except Damaged:
+                raise
+            except ValueError as error:
+                raise Refused("unknown", str(error)) from error
+        return asdict(self._decider.explain(id, row, top))
 
     def kept(self, prefix: str) -> dict[str, bytes]:
         """What `admin.keep` stored, by those names that begin with `prefix`."""

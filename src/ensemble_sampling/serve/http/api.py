@@ -152,6 +152,13 @@ def recent(call: Call) -> list[dict[str, Any]]:
     return call.engine.reader.recent(call.query["count"])
 
 
+@operation("GET", "explain/{decision}", "read", query={"top": Range(5, 1, 100, "how many fields")})
+def explain(call: Call) -> dict[str, Any]:
+    """Why a decision was made: the fields that spoke most for the chosen action, and against the
+    next best one, by what is known now."""
+    return call.engine.reader.explain(call.params["decision"], call.query["top"])
+
+
 @operation("POST", "evaluate", "read", 409, example={"candidates": ["bold"], "baseline": "logged"})
 def judge(call: Call, body: types.Evaluate) -> types.Evaluation:
     """What candidates would have earned on the log."""

@@ -318,7 +318,7 @@ function decisions(recent) {
     const text = JSON.stringify(one);
     let row = rows.get(one.id);
     if (row === undefined) {
-      row = { element: node("details", { class: "decision" }, node("summary")), text: null };
+      row = { element: node("details", { class: "decision" }, node("summary")), text: null, why: null };
       row.element.addEventListener("toggle", () => explain(row));
       rows.set(one.id, row);
     }
@@ -349,13 +349,81 @@ const spelled = (outcome) => (Array.isArray(outcome) ? `[${outcome.map((y) => nu
   : number(outcome));
 const called = (name) => (typeof name === "string" ? name : `action ${JSON.stringify(name)}`);
 
-function explain({ element, one }) {
+// What was said, field by field: [name, value].
+function fields(said, name = "") {
+  if (said === null || said === undefined) return name ? [[name, "missing"]] : [];
+  if (Array.isArray(said) && !name) return said.map((value, n) => [`x${n}`, shortened(value)]);
+  if (typeof said === "object" && !Array.isArray(said)) {
+    return Object.entries(said).flatMap(([key, value]) => fields(value, name ? `${name}.${key}` : key));
+  }
+  return [[name, shortened(said)]];
+}
+
+const shortened = (value) => (typeof value === "number" ? number(value, 4)
+  : typeof value === "string" ? value : JSON.stringify(value));
+
+const FIELDS = 12; // that are shown of one description
+
+function listed(said) {
+  const all = fields(said);
+  const some = all.slice(0, FIELDS).map(([name, value]) => node("li", {},
+    name && node("span", {}, `${name} `), value));
+  if (all.length > FIELDS) some.push(node("li", {}, `and ${number(all.length - FIELDS)} more`));
+  return all.length ? node("ul", { class: "said" }, ...some) : null;
+}
+
+async function explain(row) {
+  shown(row);
+  if (!row.element.open) return;
+  const { text, one } = row;
+  const path = `bandits/${encodeURIComponent(now.bandit)}/explain/${encodeURIComponent(one.id)}`;
+  try {
+    row.why = await ask(path);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    row.why = { reasons: [], actions: [], offer: [], note: error.message };
+  }
+  if (row.text === text) shown(row);
+}
+
+function shown({ element, one, why }) {
   while (element.childNodes.length > 1) element.lastChild.remove();
   if (!element.open) return;
-  if (!one.actions.length) {
-    element.append(node("p", { class: "note why" }, "It was made elsewhere: why is not known."));
-    return;
+  const parts = why ? reasons(why) : [];
+  if (one.actions.length) parts.push(...votes(one, why));
+  else parts.push(node("p", { class: "note" }, "It was made elsewhere: why is not known."));
+  element.append(node("div", { class: "why" }, ...parts));
+}
+
+function reasons({ action, next, difference, reasons, context, actions, offer, note }) {
+  const parts = [], around = listed(context);
+  if (around) parts.push(node("h3", {}, "Context"), around);
+  if (known(difference)) {
+    const than = difference < 0 ? "less" : "more";
+    parts.push(node("h3", {}, `Why ${called(action)} rather than ${called(next)}`),
+      node("p", { class: "note" }, `By what is known now it is worth ${number(Math.abs(difference))} ${than}. ` +
+        "Without a field that difference would be smaller (+) or larger (\u2212) by:"));
+    const most = Math.max(...reasons.map((one) => Math.abs(one.weight)));
+    parts.push(node("ul", { class: "reasons" }, ...reasons.map((one) => reason(one, most))));
+  } else if (actions.length === 1 && listed(offer[0])) {
+    parts.push(node("h3", {}, called(actions[0])), listed(offer[0]));
   }
+  if (note) parts.push(node("p", { class: "note" }, `${note[0].toUpperCase()}${note.slice(1)}.`));
+  return parts;
+}
+
+function reason({ side, field, chosen, next, weight }, most) {
+  const bar = node("i", { class: weight < 0 ? "down" : "up" });
+  bar.style.width = `${(50 * Math.abs(weight)) / most}%`;
+  const spoken = (value) => (value === null ? "missing" : shortened(value));
+  const said = side === "context" ? spoken(chosen) : `${spoken(chosen)} against ${spoken(next)}`;
+  return node("li", {},
+    node("span", {}, node("b", {}, field || side), ` ${field && side === "context" ? "of the context, " : ""}${said}`),
+    node("span", { class: "lean", "aria-hidden": true }, bar),
+    node("span", {}, `${weight < 0 ? "\u2212" : "+"}${number(Math.abs(weight))}`));
+}
+
+function votes(one, why) {
   const valued = one.actions.filter((action) => known(action.mean));
   const sides = ({ mean, spread }) => (known(spread) ? [mean - spread, mean + spread] : [mean, mean]);
   const scale = [Math.min(...valued.flatMap(sides)), Math.max(...valued.flatMap(sides))];
@@ -363,8 +431,9 @@ function explain({ element, one }) {
   const body = one.actions.map((action) => {
     const bar = node("i");
     bar.style.width = `${100 * action.probability}%`;
+    const described = why ? listed(why.offer[why.actions.indexOf(action.name)]) : null;
     const cells = [
-      node("td", {}, called(action.name), action.chosen ? " (chosen)" : ""),
+      node("td", {}, called(action.name), action.chosen ? " (chosen)" : "", described),
       node("td", {}, node("div", { class: "cell short" }, node("span", { class: "bar" }, bar),
         node("span", {}, percent(action.probability)))),
     ];
@@ -376,12 +445,12 @@ function explain({ element, one }) {
     return node("tr", action.chosen ? { class: "chosen" } : {}, ...cells);
   });
   const more = one.offered - one.actions.length;
-  element.append(node("div", { class: "why" },
+  return [node("h3", {}, "Actions"),
     node("table", {}, node("thead", {}, node("tr", {}, ...heads.map((h) => node("th", { scope: "col" }, h)))),
       node("tbody", {}, ...body)),
     node("p", { class: "note" }, `${more > 0 ? `and ${number(more)} more that were less likely. ` : ""}` +
       `${valued.length ? "" : "What actions are worth cannot be told: the offer was not kept, or the agent values nothing. "}` +
-      `Decision ${one.id}`)));
+      `Decision ${one.id}`)];
 }
 
 // ---- what a person can do
