@@ -18,7 +18,7 @@ from ..fast.packing import Packed
 from ..inputs.descriptions import LARGEST
 from ..inputs.offer import Offer, unmasked
 from ..inputs.scale import LAST, Fields, Scale, Usual, fields_of, frozen, with_fields
-from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.ledger import Base, DecisionRow, Ledger
 from . import notices
 from .decisions import Values
 from .programs import Drawn, Programs, Rule, State, room
@@ -95,6 +95,7 @@ class Replica:
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
+        self._base = Base()  # that of the ledger when it learned last
         self.host = False  # whether it learns in plain Python, and has no state of arrays
         # Whether anything is in units that the first outcomes decide.
         self._rescales = setup.recipe is not None or bool(setup.normalise and self.width)
@@ -139,12 +140,15 @@ class Replica:
         return self.programs.like(self._scale())
 
     def _begun(self, ledger: Ledger) -> Version:
-        """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
+        """What to go on from: the snapshot, if there is one and it belongs to this ledger. What
+        revised one older than the base may be gone."""
+        start, found = self._start_of(ledger), None
         if self._is_saved(ledger):
             found = load_snapshot(ledger, self.file, self.like(), self.setup.description)
-            if found is not None:
-                return self.restored(found, frozen(found.sequence))
-        return self._start_of(ledger)._replace(revisions=ledger.revisions)
+        base = ledger.base
+        if found is None or found.sequence < base.outcomes or found.revisions < base.revisions:
+            return start._replace(revisions=ledger.revisions)
+        return self.restored(found, max(start.frozen, frozen(found.sequence)))
 
     def _start_of(self, ledger: Ledger) -> Version:
         """What a replay begins with: nothing learned; or the base, where decisions were removed
@@ -175,6 +179,8 @@ class Replica:
         now = self.version
         if self.follows:
             now = self.version = now or Version(self.fresh(), 0, 0)
+        elif self._base != ledger.base:  # replays begin elsewhere now
+            now, self._marks, self._base = None, [], ledger.base
         if now is not None and (self.follows or (now.outcomes, now.revisions) == ledger.known):
             return now.state
         now = now or self._begun(ledger)
@@ -291,7 +297,12 @@ class Replica:
         now in all."""
         (after, revisions), now = ledger.known, self.version
         ready = now is not None and (now.outcomes + len(rows), now.revisions) == (after, revisions)
-        if now is None or not ready or (self._rescales and after >= now.rescaled_at):
+        if (
+            now is None
+            or not ready
+            or self._base != ledger.base
+            or (self._rescales and after >= now.rescaled_at)
+        ):
             self.sync(ledger)
         else:
             for decided, outcome in rows:
