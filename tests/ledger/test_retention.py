@@ -291,7 +291,7 @@ def test_bad_input_changes_nothing(call, says):
 def test_units_stay_those_of_the_base_live_and_after_opening(tmp_path, clock, keep, snapshot):
     # Outcomes and features that grow ask for other units at the 16th and 32nd outcome.
     folder = tmp_path / "shop"
-    bandit = es.Bandit.open(folder, snapshot_every=3 if snapshot else 1000)
+    bandit = es.Bandit.open(folder)
     for n in range(40):
         clock[0] += DAY
         made = bandit.choose(OFFERS[n] * (1 + n), subject=whose(n))
@@ -300,6 +300,9 @@ def test_units_stay_those_of_the_base_live_and_after_opening(tmp_path, clock, ke
             assert bandit.retain(days=4) > 0
         if n == 12:
             assert bandit.erase("person-2", keep=keep) > 0
+        if n == 20 and snapshot:
+            bandit.close()
+            bandit = es.Bandit.open(folder)
     state = bandit.state
     bandit.close()
     with es.Bandit.open(folder) as again:
