@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
+from ..ledger.rows import ERASED
 from .replica import Replica
 
 
@@ -34,7 +35,7 @@ class Outcomes:
 
     def learn(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """The outcome of a decision; whether it is new."""
-        if decided.erased:
+        if decided.subject == ERASED:
             raise _erased(id)
         outcome, number = self._replica.outcome(given, self._ledger), decided.number
         reward, known = self._replica.reward(outcome), decided.outcome
@@ -51,7 +52,7 @@ class Outcomes:
 
     def add(self, id: str, decided: DecisionRow, given: Any, ref: str | None = None) -> bool:
         """An amount that counts beside what is known; whether it is new, by its `ref`."""
-        if decided.erased:
+        if decided.subject == ERASED:
             raise _erased(id)
         number, known = decided.number, self._known(decided)
         amount = self._replica.outcome(given, self._ledger)
@@ -77,7 +78,7 @@ class Outcomes:
 
     def correct(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """Another outcome in the place of what is known; whether it is another."""
-        if decided.erased:
+        if decided.subject == ERASED:
             raise _erased(id)
         outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
         if known is None:
