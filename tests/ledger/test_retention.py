@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -44,7 +45,7 @@ def place(request, tmp_path):
     return None if request.param == "memory" else tmp_path / "shop"
 
 
-def opened(place, agent=AGENT, **options):
+def opened(place, agent: Any = AGENT, **options):
     options = {"normalise": False, **options}
     if place is None:
         return es.Bandit(agent, **options)
@@ -221,7 +222,9 @@ def test_a_bandit_of_which_all_was_erased_begins_anew(offer):
         assert made.probabilities.sum() == pytest.approx(1.0)
         assert n or np.ptp(made.probabilities) < 0.5
         bandit.learn(made.id, float(n))
-    assert np.isfinite(bandit.predict(offer).values.mean).all()
+    values = bandit.predict(offer).values
+    assert values is not None
+    assert np.isfinite(values.mean).all()
     assert bandit.summary().decisions == 14
 
 
