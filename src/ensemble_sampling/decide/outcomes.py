@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
+from ..ledger.rows import ERASED
 from .replica import Replica
 
 
@@ -34,7 +35,8 @@ class Outcomes:
 
     def learn(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """The outcome of a decision; whether it is new."""
-        _refuse_erased(id, decided)
+        if decided.subject == ERASED:
+            raise _erased(id)
         outcome, number = self._replica.outcome(given, self._ledger), decided.number
         reward, known = self._replica.reward(outcome), decided.outcome
         if number in self._first or number in self._revised:
@@ -50,7 +52,8 @@ class Outcomes:
 
     def add(self, id: str, decided: DecisionRow, given: Any, ref: str | None = None) -> bool:
         """An amount that counts beside what is known; whether it is new, by its `ref`."""
-        _refuse_erased(id, decided)
+        if decided.subject == ERASED:
+            raise _erased(id)
         number, known = decided.number, self._known(decided)
         amount = self._replica.outcome(given, self._ledger)
         if ref is not None:
@@ -75,7 +78,8 @@ class Outcomes:
 
     def correct(self, id: str, decided: DecisionRow, given: Any) -> bool:
         """Another outcome in the place of what is known; whether it is another."""
-        _refuse_erased(id, decided)
+        if decided.subject == ERASED:
+            raise _erased(id)
         outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
         if known is None:
             raise Conflict(f"decision {id} has no outcome yet that could be corrected")
@@ -102,6 +106,5 @@ class Outcomes:
         self._revised.setdefault(number, []).append(row)
 
 
-def _refuse_erased(id: str, decided: DecisionRow) -> None:
-    if decided.erased:
-        raise ValueError(f"decision {id} was erased: nothing can come of it any more")
+def _erased(id: str) -> ValueError:
+    return ValueError(f"decision {id} was erased: nothing can come of it any more")

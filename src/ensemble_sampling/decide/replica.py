@@ -18,7 +18,7 @@ from ..fast.packing import Packed
 from ..inputs.descriptions import LARGEST
 from ..inputs.offer import Offer, unmasked
 from ..inputs.scale import LAST, Fields, Scale, Usual, fields_of, frozen, with_fields
-from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.ledger import Base, DecisionRow, Ledger
 from . import notices
 from .decisions import Values
 from .programs import Drawn, Programs, Rule, State, room
@@ -95,6 +95,7 @@ class Replica:
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
+        self._base = Base()  # that of the ledger when it learned last
         self.host = False  # whether it learns in plain Python, and has no state of arrays
         # Whether anything is in units that the first outcomes decide.
         self._rescales = setup.recipe is not None or bool(setup.normalise and self.width)
@@ -139,24 +140,29 @@ class Replica:
         return self.programs.like(self._scale())
 
     def _begun(self, ledger: Ledger) -> Version:
-        """What to go on from: the snapshot, if there is one and it belongs to this ledger."""
+        """What to go on from: the snapshot, if there is one and it belongs to this ledger. What
+        revised one older than the base may be gone."""
+        base, found = ledger.base, None
         if self._is_saved(ledger):
             found = load_snapshot(ledger, self.file, self.like(), self.setup.description)
-            if found is not None:
-                return self.restored(found, frozen(found.sequence))
-        return self._start_of(ledger)._replace(revisions=ledger.revisions)
+        if found is None or found.sequence < base.outcomes or found.revisions < base.revisions:
+            return self._start_of(ledger)._replace(revisions=ledger.revisions)
+        stays = self._base_of(ledger) is not None
+        return self.restored(found, LAST if stays else frozen(found.sequence))
 
     def _start_of(self, ledger: Ledger) -> Version:
         """What a replay begins with: nothing learned; or the base, where decisions were removed
         from the ledger, whose units stay as they are."""
-        base, content = ledger.base, None
-        if base.outcomes and self.width is not None and not self.host:
+        found = self._base_of(ledger)
+        return Version(self.fresh(), 0, 0) if found is None else self.restored(found, LAST)
+
+    def _base_of(self, ledger: Ledger) -> Snapshot | None:
+        content = None
+        if ledger.base.outcomes and self.width is not None and not self.host:
             content = ledger.base_state(self.file)
-        if content is not None:
-            found = unpack(content, self.like(), ledger, self.setup.description, self.file)
-            if found is not None:
-                return self.restored(found, LAST)
-        return Version(self.fresh(), 0, 0)
+        if content is None:
+            return None
+        return unpack(content, self.like(), ledger, self.setup.description, self.file)
 
     def restored(self, found: Snapshot, scaled: int = 0) -> Version:
         """What a snapshot has, whose scale was taken from so many outcomes."""
@@ -175,6 +181,8 @@ class Replica:
         now = self.version
         if self.follows:
             now = self.version = now or Version(self.fresh(), 0, 0)
+        elif self._base != ledger.base:  # replays begin elsewhere now
+            now, self._marks, self._base = None, [], ledger.base
         if now is not None and (self.follows or (now.outcomes, now.revisions) == ledger.known):
             return now.state
         now = now or self._begun(ledger)
@@ -185,7 +193,10 @@ class Replica:
             now = self._rescaled(ledger, now, due)
         self.version, rows = now, ledger.learned(after=now.outcomes)
         for row in islice(rows, most):
-            self._apply(row, row.outcome)
+            if row.erased:  # nothing can be learned of it
+                self.version = self.version._replace(outcomes=row.sequence)
+            else:
+                self._apply(row, row.outcome)
         if self.version.outcomes < ledger.base.outcomes and next(rows, None) is None:
             self.version = self.version._replace(outcomes=ledger.base.outcomes)  # the rest is gone
         return self.version.state
@@ -243,14 +254,11 @@ class Replica:
         return Version(self._begin(scale), 0, due, now.revisions, usual, fields)
 
     def _apply(self, row: DecisionRow, outcome: Any) -> None:
-        """Learn one outcome. Of a decision that was erased, or whose words are gone and were hashed
-        otherwise, nothing can be learned."""
+        """Learn one outcome. Of a decision whose words are gone and were hashed otherwise, nothing
+        can be learned."""
         now, recipe = self.version, self.setup.recipe
         assert now is not None
         usual, fields, sequence = now.usual, now.fields, row.sequence or now.outcomes + 1
-        if row.erased:
-            self.version = now._replace(outcomes=sequence)
-            return
         if recipe is not None:
             outcome, usual = usual.counted(outcome, recipe.stray, now.outcomes + 1, now.frozen)
         if self._has_fields:
@@ -446,11 +454,14 @@ class Replica:
 
 
 def base_states(replicas: Sequence[Replica], ledger: Ledger) -> dict[str, bytes]:
-    """What agents know of every outcome there is, by the names of their snapshots."""
+    """What agents know of every outcome there is, by the names of their snapshots. It is where they
+    begin from now on."""
+    found = {}
     for replica in replicas:
         replica.sync(ledger)
-    saved = [one for one in replicas if one.width is not None and not one.host]
-    return {replica.file: replica.packed(ledger) for replica in saved}
+        if replica.width is not None and not replica.host:
+            found[replica.file], replica.version = replica.packed(ledger), None
+    return found
 
 
 def resume(replica: Replica, ledger: Ledger, migrate: bool = False) -> Replica:

@@ -519,16 +519,15 @@ class Ledger:
             numbers = self._retention.find(subject)
             if not numbers:
                 return 0
-            kept = None if states is None else states()
+            if states is not None:
+                self._retention.rebase(states())
             known = self.find(numbers)
             told = [n for n in numbers if known[n].sequence is not None]
             # What waits for an outcome has none to wait for; what was learned is revised.
             waiting = [OutcomeRow(n, None, None) for n in numbers if known[n].sequence is None]
-            revised = [RevisionRow(n, None, None) for n in told] if kept is None else []
+            revised = [RevisionRow(n, None, None) for n in told] if states is None else []
             self.add_outcomes(waiting, revised)
-            if kept is not None:
-                self._retention.rebase(kept)
-            self._retention.erase(numbers, kept is not None)
+            self._retention.erase(numbers, states is not None)
         return len(numbers)
 
     @contextmanager

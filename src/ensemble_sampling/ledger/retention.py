@@ -11,12 +11,11 @@ from typing import Any
 
 from . import schema
 from .offers import BATCH, NOTHING, unpack_numbers
-from .rows import Base, seal, unseal
+from .rows import ERASED, Base, seal, unseal
 from .sqlite import Database
 from .transactions import Transactions
 
 BY_DECISION = ("outcomes", "revisions", "opinions", "events", "activations")
-ERASED = ""  # the subject of a decision of which nothing is known any more
 
 
 class Retention:

@@ -14,6 +14,9 @@ from ..inputs.offer import Offer
 PAGE = 256  # rows that are read at a time
 
 
+ERASED = ""  # the subject of a decision of which nothing is known any more
+
+
 class DecisionRow(NamedTuple):
     """A decision as the ledger holds it, with its outcome if that has come.
 
@@ -48,7 +51,7 @@ class DecisionRow(NamedTuple):
     @property
     def erased(self) -> bool:
         """Whether nothing is known of it any more."""
-        return self.subject == ""
+        return self.subject == ERASED
 
     @property
     def probability(self) -> float | None:
