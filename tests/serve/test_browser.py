@@ -170,8 +170,18 @@ def test_a_decision_opens_and_says_why(service, visit):
     page.keyboard.press("Enter")
     rows = first.locator("tbody tr")
     expect(rows).to_have_count(10)
+    why = told(service, f"explain/{one['id']}")
+    expect(first.locator(".reasons li")).to_have_count(len(why["reasons"]))
+    expect(first.locator(".why")).to_contain_text(f"Why {why['action']} rather than {why['next']}")
+    expect(first.locator(".said").first).to_have_text(f"warm {why['context']['warm']}")
+    for n, reason in enumerate(why["reasons"]):
+        words = first.locator(".reasons li").nth(n).inner_text()
+        assert reason["field"] in words
+        assert number(abs(reason["weight"])) in words
+        assert ("\u2212" in words) == (reason["weight"] < 0)
     for n, action in enumerate(one["actions"]):
         words = rows.nth(n).inner_text()
+        assert f"drink {action['name']}" in words
         assert action["name"] in words
         assert percent(action["probability"]) in words
         assert ("(chosen)" in words) == action["chosen"]

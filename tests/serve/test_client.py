@@ -102,6 +102,25 @@ def test_what_was_said_of_a_subject_can_be_erased(url):
     asyncio.run(talk())
 
 
+def test_a_decision_is_explained(url):
+    with es.Client(url, timeout=60) as client:
+        made = client.choose(OFFER, context={"device": "phone"})
+        client.learn(made.id, 1.0)
+        found = client.explain(made.id, top=2)
+        assert (found.id, found.action, found.context) == (
+            made.id,
+            made.action,
+            {"device": "phone"},
+        )
+        assert set(found.actions) == {found.action, found.next, *found.actions}
+        assert len(found.reasons) <= 2
+        assert all(one.side in ("context", "action") for one in found.reasons)
+        with pytest.raises(es.ServiceError, match="404"):
+            client.explain("nothing")
+        with pytest.raises(ValueError, match="top"):
+            client.explain(made.id, top=0)
+
+
 def test_mistakes_are_said_and_not_tried_again(url, fast):
     with es.Client(url, timeout=60) as client:
         with pytest.raises(es.ServiceError, match="404, there is no decision 'nothing'") as found:
