@@ -35,7 +35,7 @@ def simulated(folder: Path, decisions: int) -> None:
             offer = {name: {"drink": name} for name in DRINKS}
             made = bandit.choose(offer, context={"warm": n % 2})
             if n == 5:
-                learner = es.Linear(dim=len(bandit.log()["features"][0]))
+                learner = es.Linear(dim=256)  # what descriptions are hashed to
                 bandit.shadow("few members", es.EnsembleSampling(learner, members=3))
                 bandit.shadow(HOSTILE, es.Greedy(learner))
             if n < decisions - 10:
