@@ -243,7 +243,8 @@ def _left_out(
             other = replica.table(_without(offer, side, path))
             yield Left(side, _spelled(path), first.get(path), second.get(path), other)
     if names is not None and isinstance(inputs.hasher, Hasher) and inputs.hasher.names:
-        yield Left("action", "name", *names, replica.table(offer._replace(names=None)))
+        nameless = replica.table(offer._replace(names=None))
+        yield Left("action", "name", names[0], names[1], nameless)
 
 
 def _paths(labels: Labels) -> list[Path]:
