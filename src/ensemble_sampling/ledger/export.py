@@ -76,7 +76,7 @@ def _write_csv(ledger: Ledger, file: Any) -> None:
             ]
             lines.append(",".join(cells))
             before = values
-        file.write("".join(f"{line}\r\n" for line in lines).encode())
+        file.write("\r\n".join([*lines, ""]).encode())
 
 
 def _cell(value: Any) -> str:
