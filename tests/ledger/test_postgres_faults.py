@@ -138,7 +138,10 @@ def test_a_ledger_goes_on_whenever_its_connection_is_lost(place, shared, kind, m
 
 
 @pytest.mark.parametrize("kind", ["lost", "answer lost"])
-@pytest.mark.parametrize("remove", [lambda b: b.retain(0), lambda b: b.erase("her")])
+@pytest.mark.filterwarnings("ignore:1 decisions that go have no outcome yet")
+@pytest.mark.parametrize(
+    "remove", [lambda b: b.retain(0), lambda b: b.erase("her")], ids=["retain", "erase"]
+)
 def test_a_removal_is_whole_whenever_its_connection_is_lost(place, remove, kind, monkeypatch):
     faults, nth = Faults(monkeypatch, place), 0
     with es.Bandit.open(place, AGENT) as bandit:
