@@ -3,23 +3,30 @@
 Fifty actions described by three keys each that come and go slowly, and a context of four keys:
 
     python benchmarks/ledger_log.py --decisions 100000 --place sqlite --place postgres
+
+A million of them are recorded a thousand at a time, and not replayed:
+
+    python benchmarks/ledger_log.py --million --place sqlite --place postgres
 """
 
 import argparse
 import json
-import sys
+import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from serving import Postgres
 
 import ensemble_sampling as es
+from ensemble_sampling.inputs.descriptions import as_text
+from ensemble_sampling.inputs.offer import Offer, everything
 from ensemble_sampling.ledger.export import export
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from ensemble_sampling.ledger.rows import OutcomeRow, decided
 
 ACTIONS, EVERY = 50, 200  # on offer at once; decisions after which one of them is replaced
 
@@ -40,8 +47,7 @@ def offers(count: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     offered = dict(action(n) for n in range(ACTIONS))
     for n in range(count):
         if n % EVERY == EVERY - 1:
-            del offered[next(iter(offered))]
-            offered |= dict([action(born)])
+            offered = dict([*[*offered.items()][1:], action(born)])  # a new one
             born += 1
         yield (
             offered,
@@ -58,15 +64,14 @@ def size(place: str | Path) -> int:
     """Bytes on disk, with indices."""
     if isinstance(place, Path):
         return sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    from servers import admin, schema
+    import psycopg
 
-    found = admin(
-        "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'",
-        schema(place),
-    )
-    assert found is not None
-    return int(found[0][0])
+    with psycopg.connect(place.partition("#")[0]) as connection:
+        query = (
+            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE n.nspname = 'bandit_log' AND c.relkind = 'r'"
+        )
+        return int(connection.execute(query).fetchall()[0][0])
 
 
 def seconds(work: Any) -> float:
@@ -75,22 +80,43 @@ def seconds(work: Any) -> float:
     return time.perf_counter() - begin
 
 
-def measure(kind: str, count: int, folder: Path) -> dict[str, Any]:
-    if kind == "sqlite":
-        place: str | Path = folder / "bandit"
-    else:
-        from servers import new_place
+def memory() -> int:
+    """The most that this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
-        place = new_place()
-    with es.Bandit.open(place, agent(256), hasher=es.Hasher(256)) as bandit:
 
-        def fill() -> None:
-            for n, (offered, context) in enumerate(offers(count)):
-                made = bandit.choose(offered, context=context)
-                if n % 4 == 0:
-                    bandit.learn(made.id, float(n % 8 == 0))
+def one_by_one(bandit: es.Bandit, count: int) -> None:
+    for n, (offered, context) in enumerate(offers(count)):
+        made = bandit.choose(offered, context=context)
+        if n % 4 == 0:
+            bandit.learn(made.id, float(n % 8 == 0))
 
-        filled = seconds(fill)
+
+def by_thousands(bandit: es.Bandit, count: int) -> None:
+    """Straight into its ledger."""
+    shares, free = np.full(ACTIONS, 1 / ACTIONS, np.float32), everything(ACTIONS)
+    given, first = offers(count), 0
+    described: tuple[Any, list[str]] = (None, [])
+    while some := list(islice(given, 1000)):
+        rows = []
+        for n, (offered, context) in enumerate(some, first):
+            if offered is not described[0]:
+                described = offered, [as_text(one, "action") for one in offered.values()]
+            about = as_text(context, "context")
+            offer = Offer(described[1], about, list(offered), free)
+            rows.append(decided(n, float(n), offer, n % ACTIONS, shares))
+        told = [OutcomeRow(row.number, 1.0, 1.0) for row in rows[::4]]
+        bandit._ledger.add_decisions(rows, outcomes=told)
+        first += len(rows)
+
+
+def measure(kind: str, count: int, million: bool, folder: Path) -> dict[str, Any]:
+    server = Postgres(folder / "postgres") if kind == "postgres" else None
+    place = folder / "bandit" if server is None else f"{server.url}#log"
+    chooses, fill = (es.Uniform(), by_thousands) if million else (agent(256), one_by_one)
+    with es.Bandit.open(place, chooses, hasher=es.Hasher(256)) as bandit:
+        filled = seconds(lambda: fill(bandit, count))
+        before = memory()
 
         def read() -> None:
             assert sum(len(part["id"]) for part in bandit.log(chunk=1000)) == count
@@ -106,20 +132,28 @@ def measure(kind: str, count: int, folder: Path) -> dict[str, Any]:
     for name in ("log.csv", "log.parquet"):
         took = seconds(lambda name=name: export(place, folder / name))
         found[f"{name[4:]}_rows_a_second"] = round(count / took)
-    took = seconds(lambda: es.Bandit.migrate(place, agent(512), hasher=es.Hasher(512)).close())
-    return {**found, "migrated_a_second": round(count / took)}
+    found["memory_added_mb"] = memory() - before
+    if not million:
+        hasher = es.Hasher(512)
+        took = seconds(lambda: es.Bandit.migrate(place, agent(512), hasher=hasher).close())
+        found["migrated_a_second"] = round(count / took)
+    if server is not None:
+        server.stop()
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--place", action="append", choices=("sqlite", "postgres"))
-    parser.add_argument("--decisions", type=int, default=100_000)
+    parser.add_argument("--decisions", type=int)
+    parser.add_argument("--million", action="store_true")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    count = args.decisions or (1_000_000 if args.million else 100_000)
     rows = []
     for kind in args.place or ["sqlite"]:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(measure(kind, args.decisions, Path(folder)))
+            rows.append(measure(kind, count, args.million, Path(folder)))
             print(json.dumps(rows[-1], indent=1), flush=True)
     if args.out:
         args.out.write_text(json.dumps(rows, indent=1) + "\n")

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.ledger.ledger import Ledger
@@ -187,3 +189,59 @@ def test_killed_at_random_moments_nothing_is_lost(tmp_path):
                 if known != outcome(number):
                     unharmed.correct(decision.id, known)
         assert jax.tree.all(jax.tree.map(np.array_equal, after, unharmed.state))
+
+
+def seen(bandit):
+    """All that it holds: its log, and what it learned to the last bit."""
+    return bandit.log(), [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(bandit.state)]
+
+
+@pytest.mark.filterwarnings("ignore:.*is a copy")
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda bandit: bandit.retain(days=1),
+        lambda bandit: bandit.erase("s0"),
+        lambda bandit: bandit.erase("s1", keep=True),
+    ],
+    ids=["retain", "erase", "erase and keep"],
+)
+def test_a_kill_between_any_two_steps_of_a_removal_leaves_all_or_nothing(
+    tmp_path, remove, monkeypatch
+):
+    """The files as they are at that moment are what a killed process leaves."""
+    folder, agent, copies, now = tmp_path / "shop", AGENTS["linear"], [], [1e9]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    replace = os.replace
+
+    def kill(*_):
+        copies.append(shutil.copytree(folder, tmp_path / f"{len(copies)}"))
+
+    def replaced(*given):
+        kill()
+        replace(*given)
+        kill()
+
+    with es.Bandit.open(folder, agent, snapshot_every=3) as bandit:
+        for number in range(8):
+            now[0] += 40_000.0
+            made = bandit.choose(offer(number), subject=f"s{number % 2}")
+            bandit.learn(made.id, outcome(number))
+        before, db = seen(bandit), bandit._ledger._database.connection  # pyright: ignore
+        db.set_trace_callback(kill)
+        monkeypatch.setattr(os, "replace", replaced)
+        assert remove(bandit) > 3
+        kill()  # it was said to be done
+        monkeypatch.setattr(os, "replace", replace)
+        db.set_trace_callback(None)
+        after = seen(bandit)
+    assert before != after
+    assert len(copies) > 20
+    removed = []
+    for copy in copies:
+        with es.Bandit.open(copy, agent, snapshot_every=3) as again:
+            found = seen(again)
+        assert found in (before, after)
+        removed.append(found == after)
+    assert removed == sorted(removed)
+    assert removed[-1]

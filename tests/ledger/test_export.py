@@ -3,6 +3,7 @@
 import builtins
 import json
 import tracemalloc
+from datetime import datetime
 from itertools import chain
 
 import numpy as np
@@ -80,6 +81,19 @@ def test_csv_holds_the_log(shop, tmp_path):
             assert found == [as_text(value) or "" for value in column]
         else:
             assert [json.loads(value) if value else None for value in found] == column, name
+
+
+def test_long_offers_and_what_is_missing_in_them_are_exported_too(tmp_path):
+    offer = [{"words": "x" * 30_000, "at": datetime(2026, 3, n)} for n in (1, 2, 3)]
+    given = {"words": offer, "rows": np.array([[1.0, np.nan], [0.5, 2.0]])}
+    for name, one in given.items():
+        with es.Bandit.open(tmp_path / name) as bandit:
+            bandit.choose(one)
+        export(tmp_path / name, tmp_path / f"{name}.csv")
+    first, second = (pd.read_csv(tmp_path / f"{name}.csv")["offer"].to_list()[0] for name in given)
+    assert [one["words"] for one in json.loads(first)] == ["x" * 30_000] * 3
+    assert json.loads(first)[2]["at"] == {"$time": "2026-03-03T00:00:00"}
+    assert json.loads(second) == [[1.0, None], [0.5, 2.0]]
 
 
 def test_several_outcomes_are_lists_in_parquet(tmp_path):

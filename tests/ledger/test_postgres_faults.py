@@ -45,6 +45,10 @@ def decided(number):
     return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
 
 
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
 class Faults:
     """Does something to a connection at the nth time that a call waits for the server."""
 
@@ -131,6 +135,34 @@ def test_a_ledger_goes_on_whenever_its_connection_is_lost(place, shared, kind, m
                 break
         assert nth > 4
         assert ledger.table()["outcome"] == [2.0, None] * nth
+
+
+@pytest.mark.parametrize("kind", ["lost", "answer lost"])
+@pytest.mark.filterwarnings("ignore:1 decisions that go have no outcome yet")
+@pytest.mark.parametrize(
+    "remove", [lambda b: b.retain(0), lambda b: b.erase("her")], ids=["retain", "erase"]
+)
+def test_a_removal_is_whole_whenever_its_connection_is_lost(place, remove, kind, monkeypatch):
+    faults, nth = Faults(monkeypatch, place), 0
+    with es.Bandit.open(place, AGENT) as bandit:
+        for nth in itertools.count(1):
+            for subject in ("her", "her", None):
+                bandit.learn(bandit.choose(OFFER, subject=subject).id, float(nth))
+            bandit.choose(OFFER, subject="her")
+            before, state = bandit.log(), bandit.state
+            reached, failed = faults.at(nth, kind, lambda: remove(bandit))
+            if failed and "her" in bandit.log()["subject"]:
+                assert bandit.log() == before
+                assert equal(bandit.state, state)
+                remove(bandit)
+            assert "her" not in bandit.log()["subject"]
+            if not reached:
+                break
+        assert nth > 10
+        state = bandit.state
+        bandit._replica.forget(bandit._ledger)
+    with es.Bandit.open(place, AGENT) as bandit:
+        assert equal(bandit.state, state)
 
 
 def call_again(name, call, ledger, before):

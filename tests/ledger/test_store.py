@@ -20,7 +20,7 @@ from ensemble_sampling.cli import app
 from ensemble_sampling.decide import snapshots
 from ensemble_sampling.decide.snapshots import Snapshot
 from ensemble_sampling.decide.summary import inspect
-from ensemble_sampling.ledger.ledger import Ledger, OutcomeRow
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -136,6 +136,33 @@ def test_migrate_replays_the_history_into_another_agent(shop):
         assert bandit.log()["id"][-1] == next_one.id
     with pytest.raises(ValueError, match="members: 5 -> 4"):
         es.Bandit.open(folder, AGENT)
+
+
+@pytest.mark.filterwarnings("ignore:.*is a copy")
+def test_a_migration_to_another_hasher_gives_decision_by_decision_what_it_would_have_learned(
+    tmp_path,
+):
+    """Held to a bandit without a hasher, which is given the rows that the other hasher makes."""
+
+    def agent(width):
+        return es.EnsembleSampling(es.Linear(dim=width, noise_std=0.5), members=4)
+
+    hasher, by_hand = es.Hasher(32), es.Bandit(agent(32), normalise=False)
+    narrow = {"hasher": es.Hasher(16), "normalise": False}
+    for n in range(6):
+        offer = [{"kind": kind, "price": 0.1 * n + k} for k, kind in enumerate("abc")]
+        said = [json.dumps(one) for one in offer], json.dumps({"hour": n})
+        rows = hasher.table(*said)
+        with es.Bandit.open(tmp_path / "shop", agent(16), **narrow) as bandit:
+            made = bandit.choose(offer, context={"hour": n})
+            bandit.learn(made.id, float(np.sin(n)))
+            bandit.backup(tmp_path / f"copy-{n}")
+        row = DecisionRow(n, 0.0, made.index, None, rows[made.index], made.probabilities)
+        by_hand._ledger.add_decisions([row])
+        by_hand._ledger.add_outcomes([OutcomeRow(n, float(np.sin(n)), None)])
+        moved = es.Bandit.migrate(tmp_path / f"copy-{n}", agent(32), hasher=hasher, normalise=False)
+        with moved:
+            assert equal(moved.state, by_hand.state)
 
 
 def test_a_failed_migration_changes_nothing(shop):

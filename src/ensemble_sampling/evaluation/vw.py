@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import marshal
 import math
 import os
 from collections import Counter
@@ -272,7 +273,7 @@ def _of_dsjson(path: str | os.PathLike[str], left_out: Counter[str]) -> Iterator
 
 def _of_event(event: dict[str, Any]) -> DecisionRow:
     around, cost, chance = event["c"], event["_label_cost"], event["_label_probability"]
-    actions = [as_text(_plain(one), "action") for one in around["_multi"]]
+    actions = [_action(marshal.dumps(one, 2)) for one in around["_multi"]]
     index = _chosen(event, len(actions))
     for name, value in (("_label_cost", cost), ("_label_probability", chance)):
         if (
@@ -294,6 +295,12 @@ def _of_event(event: dict[str, Any]) -> DecisionRow:
     offer = Offer(actions, context, None, everything(len(actions)))
     row = DecisionRow(0, 0.0, index, None, np.zeros(0), shares, foreign=foreign, offer=offer)
     return row._replace(outcome=0.0 - cost, reward=0.0 - cost)
+
+
+@lru_cache(maxsize=2**14)
+def _action(content: bytes) -> str:
+    """What was said of an action, which is said again and again, as JSON."""
+    return as_text(_plain(marshal.loads(content)), "action")
 
 
 def _chosen(event: dict[str, Any], size: int) -> int:

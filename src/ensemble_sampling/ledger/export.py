@@ -1,10 +1,10 @@
 """The log of a bandit's folder as a file, written a few decisions at a time."""
 
-import csv
-import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ import numpy as np
 
 from ..files import write_atomically
 from ..inputs.descriptions import as_text
-from .columns import COLUMNS, entry, plain
+from .columns import COLUMNS, Entries, plain
 from .ledger import DecisionRow, Ledger
 from .sqlite import as_place
 
+SPECIAL = re.compile('[,"\n\r]')  # in a cell of a CSV file
+_encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 NUMBERS = 2**20  # in features that are held in memory at a time, about
 
 
@@ -44,9 +46,9 @@ def export(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> int:
 
 def _chunks(ledger: Ledger) -> Iterator[list[tuple[Any, ...]]]:
     """All entries, so many at a time that their numbers fit into little memory."""
-    rows, size = ledger.all(offers=True), 64
+    rows, size, entry = ledger.all(offers=True), 64, Entries(ledger.decision_id)
     while found := list(islice(rows, size)):
-        yield [entry(row, ledger.decision_id) for row in found]
+        yield list(map(entry, found))
         largest = max(_size(row) for row in found)
         size = max(1, min(2**14, NUMBERS // max(1, largest)))
 
@@ -62,17 +64,48 @@ def _size(row: DecisionRow) -> int:
 
 def _write_csv(ledger: Ledger, file: Any) -> None:
     """Lists and descriptions are JSON; what is not there is empty."""
-    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
+    before: Sequence[Any] = tuple(COLUMNS)
+    cells = list(before)
+    file.write(f"{','.join(cells)}\r\n".encode())
     for entries in _chunks(ledger):
-        writer.writerows([_cell(value) for value in values] for values in entries)
-    text.detach()
+        lines = []
+        for values in entries:
+            cells = [
+                cell if value is last else _cell(value)  # which takes long where it is much
+                for value, last, cell in zip(values, before, cells, strict=True)
+            ]
+            lines.append(",".join(cells))
+            before = values
+        file.write("\r\n".join([*lines, ""]).encode())
 
 
-def _cell(value: Any) -> Any:
-    value = plain(value)
-    return as_text(value, "a cell") if isinstance(value, list | dict | bool) else value
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        text = f"[{','.join(map(_number, value.tolist()))}]"  # probabilities are often the same
+    else:
+        text = value if isinstance(value, str) else _as_json(plain(value))
+    if SPECIAL.search(text):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+@lru_cache(2**14, typed=True)
+def _number(value: float | bool) -> str:
+    return _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    """Of any length; `as_text` knows timestamps and what is missing, and takes longer."""
+    try:
+        return _encoded(value)
+    except (TypeError, ValueError):
+        if isinstance(value, list):
+            return f"[{','.join(map(_as_json, value))}]"
+        return as_text(value, "a cell")
 
 
 def _arrow() -> Any:
@@ -120,11 +153,9 @@ def _write_parquet(ledger: Ledger, file: Any) -> None:
 def _kinds(ledger: Ledger, arrow: Any) -> tuple[Any, Any]:
     """The types of contexts and of actions: lists of numbers, structs of fields, or JSON."""
     numbers = arrow.list_(arrow.from_numpy_dtype(ledger.dtype))
-    batches = (said for (said,) in ledger.stream("SELECT said FROM items") if said)
-    lines = (line for said in batches for line in said.split("\n"))
+    lines = (line for said in ledger.stream("items", "said") for line in said.split("\n"))
     actions = _kind((line.split("\t", 1)[1] for line in lines), arrow)
-    contexts = (text for (text,) in ledger.stream("SELECT context FROM decisions") if text)
-    around = _kind(contexts, arrow)
+    around = _kind(ledger.stream("decisions", "context"), arrow)
     rows = ledger.ask("SELECT count(*) FROM items WHERE rows IS NOT NULL")
     given = ledger.ask("SELECT count(*) FROM decisions WHERE length(features) > 0")
     text = arrow.string()
@@ -164,9 +195,22 @@ def _wider(one: Any, other: Any, arrow: Any) -> Any:
 
 
 def _array(arrow: Any, values: list[Any], kind: Any) -> Any:
-    """A column; lists of numbers without making a Python object of each."""
+    """A column; lists of numbers without making a Python object of each, and what is the same
+    object again only once."""
+    if arrow.types.is_struct(kind):
+        there = [{} if value is None else value for value in values]
+        fields = [_array(arrow, [one.get(f.name) for one in there], f.type) for f in kind]
+        missing = arrow.array([value is None for value in values], arrow.bool_())
+        return arrow.StructArray.from_arrays(fields, fields=list(kind), mask=missing)
+    if arrow.types.is_string(kind):
+        return arrow.array([_as_words(value) for value in values], kind)
     if not arrow.types.is_list(kind):
-        return arrow.array([_as(arrow, value, kind) for value in values], kind)
+        return arrow.array(values, kind)
+    distinct = {id(value): value for value in values}
+    if 2 * len(distinct) < len(values):
+        places = {key: n for n, key in enumerate(distinct)}
+        found = _array(arrow, list(distinct.values()), kind)
+        return found.take(arrow.array([places[id(value)] for value in values]))
     lengths = [0 if value is None else len(value) for value in values]
     there = [value for value in values if value is not None]
     if there and all(isinstance(value, np.ndarray) for value in there):
@@ -186,12 +230,5 @@ def _flat(arrow: Any, numbers: np.ndarray, kind: Any) -> Any:
     return arrow.ListArray.from_arrays(arrow.array(ends, arrow.int32()), inner)
 
 
-def _as(arrow: Any, value: Any, kind: Any) -> Any:
-    """A value as a column of this kind takes it: text and structs, whatever it was."""
-    if value is None:
-        return None
-    if arrow.types.is_struct(kind):
-        return {field.name: _as(arrow, value.get(field.name), field.type) for field in kind}
-    if not arrow.types.is_string(kind) or isinstance(value, str):
-        return value
-    return as_text(plain(value), "a cell")
+def _as_words(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _as_json(plain(value))

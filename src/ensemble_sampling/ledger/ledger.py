@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import columns, entry
+from .columns import Entries, columns
 from .offers import BATCH, KNOWN, Writer
 from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
@@ -483,10 +483,11 @@ class Ledger:
         with self._transactions.reading() as db:
             return db.execute(query).fetchall()
 
-    def stream(self, query: str) -> Iterator[Sequence[Any]]:
-        """The rows a query gives, one after another."""
+    def stream(self, table: str, column: str) -> Iterator[Any]:
+        """What a column says where it says anything, a few rows at a time."""
+        query = f"SELECT number, {column} FROM {table} WHERE number > ? ORDER BY number"
         with self._transactions.reading() as db:
-            yield from db.execute(query)
+            yield from (row[1] for row in read_pages(db, query, -1) if row[1])
 
     def knows_only_base(self, subject: str) -> int:
         """How many outcomes about a subject the base knows, so that no replay is without them."""
@@ -546,7 +547,7 @@ class Ledger:
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""
         found = self.all(offers=True) if rows is None else self.between(rows.start, rows.stop)
-        return columns(entry(row, self.decision_id) for row in found)
+        return columns(map(Entries(self.decision_id), found))
 
     def tidy(self) -> None:
         """Do, outside of a turn, what would otherwise be done while somebody waits."""

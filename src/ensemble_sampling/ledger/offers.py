@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..files import Damaged
-from ..inputs.offer import Offer
+from ..inputs.offer import Offer, everything
 from .rows import PAGE, DecisionRow, read_pages, seal, unseal
 
 KNOWN = 2**15  # items that are looked through for a repetition
@@ -165,6 +165,7 @@ class Reader:
     def __init__(self, db: Any, dtype: np.dtype):
         self._db, self._dtype = db, dtype
         self._cache: dict[int, Any] = {}  # by row of the table items
+        self._last: tuple[Any, ...] = (None,)  # a row of the table offers, and what it says
 
     def between(
         self, first: int, last: int, count: int, least: int
@@ -195,13 +196,23 @@ class Reader:
 
     def offer(self, row: Sequence[Any], decided: DecisionRow) -> Offer | None:
         """What a row of the table `offers` says of a decision."""
-        _, _, width, count, names, items = row
+        if row is not self._last[0]:
+            self._last = (row, *self._said(row))
+        _, actions, names = self._last
+        width, count = row[2:4]
         if count is None:
             return None
-        context, actions = decided.context, None
-        if width:
-            context = decided.features[:width]
-        names = None if names is None else json.loads(names)
+        free = everything(count)
+        if decided.available is not None:
+            bits = np.frombuffer(decided.available, np.uint8)
+            free = np.unpackbits(bits, count=count).astype(bool)
+        context = decided.features[:width] if width else decided.context
+        return Offer(actions, context, names, free)
+
+    def _said(self, row: Sequence[Any]) -> tuple[Any, Any]:
+        """Actions and names of a row of the table `offers`."""
+        _, _, _, count, names, items = row
+        actions, names = None, None if names is None else json.loads(names)
         if items is not None:
             found = self._items(unpack_numbers(items, count))
             if isinstance(found[0], tuple):
@@ -210,11 +221,7 @@ class Reader:
                 actions = [text for _, text in found]
             else:
                 actions = np.stack(found)
-        free = np.ones(count, bool)
-        if decided.available is not None:
-            bits = np.frombuffer(decided.available, np.uint8)
-            free = np.unpackbits(bits, count=count).astype(bool)
-        return Offer(actions, context, names, free)
+        return actions, names
 
     def descriptions(self, numbers: Iterable[int | None]) -> dict[int | None, str | None]:
         """What was said of some actions."""

@@ -95,7 +95,7 @@ class History:
             if span is None or row.number < span[0] or row.foreign:
                 yield row
             else:
-                yield row._replace(offer=self._reader.offer(span[2], row))
+                yield DecisionRow(*row[:-1], self._reader.offer(span[2], row))
         for _ in spans:  # to its end, where what is missing is missed
             pass
 
@@ -157,6 +157,9 @@ class History:
 
 def _marked(rows: Iterator[DecisionRow], foreign: list[range]) -> Iterator[DecisionRow]:
     """With a flag on those that were made elsewhere."""
+    if not foreign:
+        yield from rows
+        return
     ahead = iter(foreign)
     numbers = next(ahead, None)
     for row in rows:

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import schema
 from .offers import BATCH, NOTHING, unpack_numbers
-from .rows import ERASED, Base, seal, unseal
+from .rows import ERASED, PAGE, Base, read_pages, seal, unseal
 from .sqlite import Database
 from .transactions import Transactions
 
@@ -54,9 +54,12 @@ class Retention:
             row = db.execute("SELECT number FROM offers WHERE decision = ?", (holds,)).fetchone()
             offers = row[0]
         used = self._used()
-        for (number,) in db.execute("SELECT number FROM items").fetchall():
-            if number not in used:
-                db.execute("DELETE FROM items WHERE number = ?", (number,))
+        db.execute("DELETE FROM items WHERE number < ?", (min(used, default=held["items"]),))
+        left = (number for (number,) in db.execute("SELECT number FROM items").fetchall())
+        unused = [number for number in left if number not in used]
+        for start in range(0, len(unused), PAGE):
+            some = unused[start : start + PAGE]
+            db.execute(f"DELETE FROM items WHERE number IN ({', '.join('?' * len(some))})", some)
         about = {"decisions": first, "gone": outcomes, "offers": offers, "time": time.time()}
         self._set(base._replace(**about, counts={**base.counts, **held}))
         schema.record_counts(db, held)
@@ -66,8 +69,9 @@ class Retention:
         db = self._database
         rows = db.execute("SELECT DISTINCT item FROM decisions WHERE item IS NOT NULL").fetchall()
         used = {number // BATCH for (number,) in rows}
-        query = "SELECT items, count FROM offers WHERE items IS NOT NULL"
-        for items, count in db.execute(query).fetchall():
+        said = "SELECT decision, items, count FROM offers WHERE items IS NOT NULL"
+        query = f"{said} AND decision > ? ORDER BY decision"
+        for _, items, count in read_pages(db, query, -1):
             used |= {number // BATCH for number in unpack_numbers(items, count)}
         return used
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from math import isnan
 from typing import Any, NamedTuple
@@ -195,7 +196,7 @@ def from_rows(
 ) -> DecisionRow:
     number, at, chosen, action, subject, context, _, features, shares, available = decision
     numbers = np.frombuffer(features, dtype), np.frombuffer(shares, dtype)
-    name = None if action is None else json.loads(action)
+    name = None if action is None else _name(action)
     about = (context, description, subject, available)
     row = DecisionRow(number, at, chosen, name, *numbers, *about)
     if outcome is None:
@@ -212,27 +213,28 @@ def from_rows(
     return DecisionRow(*row[:10], sequence, now, reward, learned, was, first, at)
 
 
+_name = lru_cache(2**14)(json.loads)
+
+
 def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
-    """The row as it is stored, with a checksum of all its fields behind them: `repr` tells numbers
-    exactly, and apart from text. Text that no database takes is refused."""
-    plain, blobs = [], []
+    """The row as it is stored, with a checksum of all its fields behind them. Text that no
+    database takes is refused."""
     for value in row:
-        if type(value) is bytes:
-            plain.append((len(value),))
-            blobs.append(value)
-            continue
         if type(value) is str:
             value.encode()
-        plain.append(value)
-    checksum = blake2b(repr((table, plain)).encode(), digest_size=8)
-    for blob in blobs:
-        checksum.update(blob)
-    return (*row, checksum.digest())
+    return (*row, _checksum(table, row))
+
+
+def _checksum(table: str, row: Sequence[Any]) -> bytes:
+    """Of all fields: `repr` tells numbers exactly, and apart from text."""
+    blobs = [value for value in row if type(value) is bytes]
+    plain = [(len(value),) if type(value) is bytes else value for value in row]
+    return blake2b(b"".join([repr((table, plain)).encode(), *blobs]), digest_size=8).digest()
 
 
 def unseal(table: str, row: Sequence[Any]) -> Sequence[Any]:
     """A stored row without its checksum, or an error that names it."""
-    if row[-1] != seal(table, row[:-1])[-1]:
+    if row[-1] != _checksum(table, row[:-1]):
         raise Damaged(f"row {row[0]!r} of the table {table} is not what was written")
     return row[:-1]
 

@@ -12,7 +12,7 @@ from .rows import Base, seal, unseal
 
 FORMAT = 5
 BEFORE = 4  # the format that `upgrade` brings up to date
-COLUMNS = {
+COLUMNS = {  # without foreign keys, which would look for what refers to every row that is removed
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
         "value TEXT NOT NULL",
@@ -44,7 +44,7 @@ COLUMNS = {
     ],
     "outcomes": [
         "sequence INTEGER PRIMARY KEY",  # 1, 2, 3, ...: the order of learning
-        "decision INTEGER NOT NULL UNIQUE REFERENCES decisions",
+        "decision INTEGER NOT NULL UNIQUE",
         "time REAL NOT NULL",
         "outcome TEXT NOT NULL",  # JSON: a number or a list
         "reward REAL",  # what it was worth; NULL where only the agent knows
@@ -73,7 +73,7 @@ COLUMNS = {
     ],
     "revisions": [  # outcomes that turned out to be others
         "number INTEGER PRIMARY KEY",  # 1, 2, 3, ...
-        "decision INTEGER NOT NULL REFERENCES decisions",
+        "decision INTEGER NOT NULL",
         "nth INTEGER NOT NULL",  # of this decision: 1, 2, ...; the last holds
         "time REAL NOT NULL",
         "added TEXT",  # JSON: what was added; NULL: it was corrected
@@ -90,7 +90,7 @@ COLUMNS = {
     ],
     "opinions": [  # what shadows would have done
         "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
-        "decision INTEGER NOT NULL REFERENCES decisions",
+        "decision INTEGER NOT NULL",
         "shadow INTEGER NOT NULL",
         "chosen INTEGER NOT NULL",  # by the shadow
         "probability REAL NOT NULL",  # it had for what was chosen
@@ -100,7 +100,7 @@ COLUMNS = {
         "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
         "event TEXT NOT NULL",
         "slot TEXT NOT NULL",  # which of several decisions of the event; mostly empty
-        "decision INTEGER NOT NULL REFERENCES decisions",
+        "decision INTEGER NOT NULL",
         "deferred INTEGER NOT NULL",  # 1: nothing is assumed of it until it is activated
     ],
     "bases": [  # states that know what is no longer in the tables
@@ -115,7 +115,7 @@ COLUMNS = {
     ],
     "activations": [  # deferred decisions that count from then on
         "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
-        "decision INTEGER NOT NULL UNIQUE REFERENCES decisions",
+        "decision INTEGER NOT NULL UNIQUE",
         "time REAL NOT NULL",
     ],
 }

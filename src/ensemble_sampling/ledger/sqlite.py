@@ -190,7 +190,6 @@ class Sqlite:
             db.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         else:
             db.execute("PRAGMA synchronous = NORMAL")  # or with the next one that is
-        db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the log
         if self._shared:

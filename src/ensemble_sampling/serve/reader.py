@@ -12,7 +12,7 @@ from ..decide.explain import find
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
-from ..ledger.columns import COLUMNS, columns, entry
+from ..ledger.columns import COLUMNS, Entries, columns
 from ..ledger.ledger import Ledger
 from .admin import KEPT
 from .decider import Decider
@@ -36,9 +36,10 @@ class Reader:
         many as fit into PAGE bytes of JSON, but at least one."""
         entries, size = [], 0
         with self._ledger() as ledger:
+            entry = Entries(ledger.decision_id)
             after = end = min(first + count, ledger.decisions)
             for row in ledger.between(min(first, end), end):
-                one = entry(row, ledger.decision_id)
+                one = entry(row)
                 size += len(encoded(one))
                 if entries and size > PAGE:
                     after = row.number
@@ -52,9 +53,10 @@ class Reader:
         JSON."""
         entries, size = [], 0
         with self._ledger() as ledger:
+            entry = Entries(ledger.decision_id)
             for row in ledger.all(offers=True):
                 if start <= row.time <= end:
-                    entries.append(entry(row, ledger.decision_id))
+                    entries.append(entry(row))
                     size += len(encoded(entries[-1]))
                 if size > most:
                     said = f"its log takes more than {most >> 20} MiB: choose a shorter time"
