@@ -38,7 +38,8 @@ ARM, LINE, ENV = es.IndependentArms(4), es.Linear(3), es.GaussianArms(4)
 PER, VECTOR = es.PerAction(LINE, 4), es.Linear(3, outcomes=2, reward=jnp.sum)
 BLEND, WAVES = L.Blend((LINE,)), es.RandomFeatures(es.Linear, 3)
 MAKE, HEADS = GaussianMLP(3, (5,)), GaussianMLP(3, (5,), 4)
-TS = es.ThompsonSampling(es.Exact(ARM))
+TS, BETA = es.ThompsonSampling(es.Exact(ARM)), L.BetaArms(2)
+BOOT = L.BootstrapArms(2)
 
 
 def net(make=MAKE, dim=3, capacity=6, *told, **settings):
@@ -143,6 +144,7 @@ WRONG = {
 PARAMETERS = [
     (partial(es.GaussianArms, arms=3),
      {"size": "arms", "positive": "noise_std prior_std", "number": "prior_mean"}),
+    (partial(es.worlds.BernoulliArms, arms=3), {"size": "arms", "positive": "ones zeros"}),
     (partial(es.worlds.RandomWalkArms, arms=3), {"size": "arms", "not negative": "step_std",
      "positive": "noise_std prior_std", "number": "prior_mean"}),
     (partial(es.LinearBandit, dim=3, arms=4),
@@ -157,6 +159,8 @@ PARAMETERS = [
     (partial(es.Classification, np.eye(2), [0, 1]), {"share": "flips"}),
     (partial(es.IndependentArms, arms=2), {"size": "arms", "positive": "noise_std prior_std",
                                            "number": "prior_mean", "factor": "forgetting"}),
+    (L.BetaArms, {"size": "arms"}),
+    (L.BootstrapArms, {"size": "arms"}),
     (partial(es.Linear, dim=2),
      {"size": "dim", "positive": "noise_std prior_std", "factor": "forgetting"}),
     (partial(es.PerAction, LINE), {"size": "arms"}),
@@ -244,6 +248,11 @@ SETTINGS = [
     (lambda: es.IndependentArms(2, 1e-9, 0, 1e9), V, "noise_std / prior_std must be"),
     (lambda: es.IndependentArms(2, prior_mean=3e38), V, "prior_mean must be between"),
     (lambda: es.IndependentArms(2, prior_mean=[0, 1]), T, "prior_mean must be a single"),
+    (lambda: L.BetaArms(2, 0.05), V, "ones must be between 0.1 and .*, got 0.05"),
+    (lambda: L.BetaArms(2, zeros=INF), V, "zeros must be finite, got inf"),
+    (lambda: L.BetaArms(2, "1"), T, "ones must be a single real number, got '1'"),
+    (lambda: es.EnsembleSampling(BOOT, 3).init(KEY), V, r"adds nothing to them.*Exponential"),
+    (lambda: es.EnsembleSampling(L.BetaArms(2), 3).init(KEY), V, r"nothing can be added.*Expon"),
     (lambda: es.Linear(2, prior_mean="a"), T, "prior_mean must be"),
     (lambda: es.Linear(2, prior_mean=10**400), V, "prior_mean must be a single real number, and"),
     (lambda: es.Linear(2, prior_mean=[10**400, 0]), V, "prior_mean must be an array of real"),
@@ -443,6 +452,14 @@ OBSERVATIONS = [
     (observe(ARM, index=4), V, "index must be between 0 and 3, got 4"),
     (observe(ARM, index=-1), V, "index must be between 0 and 3, got -1"),
     (observe(ARM, index=1.5), T, "index must be a whole number, got 1.5"),
+    (predict(BOOT, 3, 1), V, "BootstrapArms has 2 arms, but 3 are on offer"),
+    (observe(BOOT, index=-1), V, "index must be between 0 and 1, got -1"),
+    (observe(BOOT, y=np.ones(2)), V, r"BootstrapArms learns a single number, got \(2,\)"),
+    (predict(BETA, 3, 1), V, "BetaArms has 2 arms, but 3 are on offer"),
+    (observe(BETA, index=2), V, "index must be between 0 and 1, got 2"),
+    (observe(BETA, y=np.ones(2)), V, r"BetaArms learns a single number, got shape \(2,\)"),
+    (observe(BETA, y=1.5), V, "BetaArms learns outcomes between 0 and 1, got 1.5"),
+    (observe(BETA, y=NAN), V, "BetaArms learns outcomes between 0 and 1, got nan"),
     (observe(LINE, y=np.ones(2)), V, r"outcome must have shape \(\), got \(2,\)"),
     (observe(LINE, x=np.ones(2)), V, r"features must have shape \(3,\), got \(2,\)"),
     (observe(LINE, x=np.ones((1, 3))), V, r"shape \(3,\), got \(1, 3\)"),

@@ -38,6 +38,7 @@ def network(outputs=None, make=None, **settings):
 
 POSTERIORS: dict[str, es.core.Posterior] = {
     "exact arms": es.Exact(ARM),
+    "exact clicks": es.Exact(es.learners.BetaArms(ARMS, 0.5, 2.0)),
     "exact linear": es.Exact(LINE),
     "exact linear per action": es.Exact(EACH),
     "exact linear of unknown scale": es.Exact(es.Linear(DIM)),
@@ -46,6 +47,10 @@ POSTERIORS: dict[str, es.core.Posterior] = {
     "point linear": P.Point(LINE),
     "ensemble of arms": es.Ensemble(ARM, 5),
     "ensemble of arms that forget": es.Ensemble(es.IndependentArms(ARMS, forgetting=0.9), 5),
+    "exponential ensemble of any arms": es.Ensemble(
+        es.learners.BootstrapArms(ARMS), 5, P.Exponential()
+    ),
+    "exponential ensemble of clicks": es.Ensemble(es.learners.BetaArms(ARMS), 5, P.Exponential()),
     "ensemble of linear": es.Ensemble(LINE, 5, inflation=1.5),
     "ensemble of linear that forget": es.Ensemble(es.Linear(DIM, forgetting=0.9), 5),
     "ensemble of linear, vector outcomes": es.Ensemble(PAIR, 5),
@@ -124,6 +129,7 @@ ENVIRONMENTS: dict[str, es.core.Environment] = {
     "linear": es.LinearBandit(DIM, ARMS),
     "linear, given actions": es.LinearBandit(actions=np.eye(DIM)),
     "linear, fresh actions": es.LinearBandit(DIM, ARMS, fresh=True),
+    "clicks of arms": es.worlds.BernoulliArms(ARMS, 0.5, 2.0),
     "wandering arms": es.worlds.RandomWalkArms(ARMS),
     "contexts in order": es.ContextualBandit(np.eye(DIM), ARMS, ordered=True),
     "neuron": es.NeuronBandit(DIM, ARMS, noise_std=1.0),

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import replica
@@ -313,3 +314,22 @@ def test_an_offset_of_a_billion_costs_no_precision(tmp_path, actions):
         bandit.close()
     assert chosen[0.0] == chosen[2.0**30]
     np.testing.assert_allclose(values[2.0**30] - 2.0**30, values[0.0], rtol=0, atol=1e-6)
+
+
+def test_without_a_context_clicks_have_the_posterior_of_jeffreys_prior_and_nothing_is_nagged():
+    """Means and spreads of 128 members: within five of their own standard errors."""
+    bandit, rng, seen = es.Bandit(actions=NAMES), np.random.default_rng(0), np.zeros((3, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(300):
+            decision = bandit.choose()
+            click = rng.random() < [0.02, 0.1, 0.3][decision.index]
+            bandit.learn(decision.id, click)
+            seen[decision.index, 0 if click else 1] += 1
+        assert bandit.summary().warnings == ()
+    posterior = stats.beta(*(0.5 + seen).T)
+    values = bandit.predict().values
+    error = posterior.std() / np.sqrt(128)
+    assert (np.abs(values.mean - posterior.mean()) < 5 * error).all()
+    assert (np.abs(values.spread / posterior.std() - 1) < 0.5).all()
+    assert seen[2].sum() > 150

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import random_covariance
+from scipy import stats
 
 import ensemble_sampling as es
 from ensemble_sampling.config import describe
@@ -34,6 +35,20 @@ def test_gaussian_arms_follow_their_prior_and_noise():
     offer = env.offer(KEYS[0], world)
     assert (offer.means == world).all()
     assert (offer.features == np.eye(3)).all()
+
+
+def test_arms_with_clicks_follow_their_prior_and_pay_by_their_chance():
+    """A Beta's share below its quantiles, and a chance: five standard deviations."""
+    env = es.worlds.BernoulliArms(2, 0.5, 2.0)
+    chances = np.asarray(jax.vmap(env.init)(KEYS))
+    for q in (0.1, 0.5, 0.9):
+        below = (chances < stats.beta.ppf(q, 0.5, 2.0)).mean(axis=0)
+        assert np.abs(below - q).max() < 5 * np.sqrt(q * (1 - q) / N)
+    action = es.core.Action(jnp.int32(1), jnp.eye(2)[1])
+    clicks = jax.vmap(lambda k: env.outcome(k, jnp.asarray([0.9, 0.2]), action))(KEYS)
+    assert set(np.asarray(clicks).tolist()) == {0.0, 1.0}
+    assert abs(float(clicks.mean()) - 0.2) < 5 * np.sqrt(0.2 * 0.8 / N)
+    assert (env.offer(KEYS[0], jnp.asarray([0.9, 0.2])).means == jnp.asarray([0.9, 0.2])).all()
 
 
 def test_a_linear_bandit_follows_its_prior_and_noise():

@@ -1,6 +1,8 @@
 """The public names of this room; see the package's own stub."""
 
 from .arms import IndependentArms
+from .beta import BetaArms
+from .bootstrap import BootstrapArms
 from .histories import Reservoir, Window
 from .linear import Linear
 from .losses import CrossEntropy, SquaredError
@@ -10,7 +12,9 @@ from .random_features import RandomFeatures, Waves
 from .several import Blend, PerAction
 
 __all__ = [
+    "BetaArms",
     "Blend",
+    "BootstrapArms",
     "CrossEntropy",
     "IndependentArms",
     "Linear",

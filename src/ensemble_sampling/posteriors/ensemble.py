@@ -54,6 +54,15 @@ class Poisson(eqx.Module):
         return Noise(weight=(u > jnp.cumsum(chances)).sum(axis=1).astype(float))
 
 
+class Exponential(eqx.Module):
+    """Bayesian bootstrap: every observation counts Exp(1) times, which for `BetaArms` is exact."""
+
+    reweights = True
+
+    def draw(self, key: Key, shape: tuple[int, ...], inflation: Array | float) -> Noise:
+        return Noise(weight=jax.random.exponential(key, shape[:1]))
+
+
 class Bernoulli(eqx.Module):
     """Double-or-nothing bootstrap: every observation counts twice or not at all."""
 

@@ -1,4 +1,4 @@
-"""Independent arms: with fixed means, and with means that wander."""
+"""Independent arms: with fixed means, with means that wander, and with clicks."""
 
 from typing import Any
 
@@ -57,3 +57,27 @@ class RandomWalkArms(_NormalArms):
 
     def advance(self, key: Key, world: Array, period: Array) -> Array:
         return world + self.step_std * jax.random.normal(key, (self.arms,))
+
+
+class BernoulliArms(eqx.Module):
+    """Arms with clicks, an A/B/C test: each pays 1 with a chance of its own, Beta(ones, zeros), and
+    0 otherwise."""
+
+    arms: int = eqx.field(static=True)
+    ones: float = 1.0
+    zeros: float = 1.0
+    __repr__ = short
+
+    def __check_init__(self) -> None:
+        checks.size("arms", self.arms)
+        checks.positive("ones", self.ones)
+        checks.positive("zeros", self.zeros)
+
+    def init(self, key: Key) -> Array:
+        return jax.random.beta(checks.key(key), self.ones, self.zeros, (self.arms,))
+
+    def offer(self, key: Key, world: Array) -> Round:
+        return Round(jnp.eye(self.arms), world)
+
+    def outcome(self, key: Key, world: Array, action: Action) -> Array:
+        return jax.random.bernoulli(key, world[action.index]).astype(world.dtype)
