@@ -76,7 +76,7 @@ def test_rlsvi_is_least_squares_with_perturbed_outcomes():
     rows = np.zeros((len(steps), S * A))
     rows[np.arange(len(steps)), [s * A + a for s, a, _, _ in steps]] = 1
     precision = rows.T @ rows / 0.5**2 + np.eye(S * A) / 2.0**2
-    luck = np.asarray(jax.random.normal(KEY, (S, A))).ravel()
+    luck = np.asarray(jax.random.normal(jax.random.split(KEY)[0], (S, A))).ravel()
     value = np.zeros(S)
     for t in reversed(range(LIMIT)):
         targets = np.array([r + (0 if after is None else value[after]) for _, _, r, after in steps])
@@ -84,6 +84,21 @@ def test_rlsvi_is_least_squares_with_perturbed_outcomes():
         q = (mean + luck / np.sqrt(np.diag(precision))).reshape(S, A)
         np.testing.assert_allclose(found[t], q, rtol=2e-4, atol=2e-4)
         value = q.max(axis=1)
+
+
+def test_noise_is_learned_where_there_is_some():
+    """A thousand outcomes of one state and action, noisy at the first state and not at the second:
+    the spread of its value is that of a mean with the noise there is."""
+    table, n, z = np.zeros((2, 1)), 1000, np.random.default_rng(0).normal(size=1000)
+    rewards, squares = np.array([[z.sum()], [n]]), np.array([[(z**2).sum()], [n]])
+    found = Counts.none(2, 1, 2)._replace(
+        times=jnp.asarray(table + n), rewards=jnp.asarray(rewards), squares=jnp.asarray(squares)
+    )
+    agent = RLSVI(2, 1, 1, noise_std=0.1, prior_std=100.0, noise_count=2.0)
+    values = jax.vmap(agent.values, in_axes=(0, None))(jax.random.split(KEY, 4000), found)
+    spread = np.asarray(values[:, 0, :, 0]).std(axis=0)
+    small = (2 * 0.1**2 / n) ** 0.5
+    np.testing.assert_allclose(spread * n**0.5, (z.std(), small), rtol=5 / 4000**0.5 + 0.05)
 
 
 def test_linear_rlsvi_with_an_indicator_for_every_action_is_rlsvi():
@@ -96,7 +111,7 @@ def test_linear_rlsvi_with_an_indicator_for_every_action_is_rlsvi():
         state = update(KEY, state, episode)
     table = RLSVI(S, A, LIMIT, noise_std=0.5, prior_std=2.0, prior_mean=0.3)
     expected = table.values(KEY, counts(several()))
-    found = agent.policy(KEY, state).weights.reshape(LIMIT, S, A)
+    found = agent.policy(jax.random.split(KEY)[0], state).weights.reshape(LIMIT, S, A)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
 
 

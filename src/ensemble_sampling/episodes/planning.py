@@ -1,5 +1,6 @@
 """Agents for numbered states, which plan by what they counted: RLSVI and PSRL."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,13 +19,14 @@ from .world import Episode
 class Counts(NamedTuple):
     """What was seen in every state and action.
 
-    times, rewards: how often, and what it brought in all (S, A)
+    times, rewards, squares: how often, what it brought in all, and its squares (S, A)
     after, often: the states it led to, and how often to each (S, A, B)
     lost: how many steps led to more states than there are places for
     """
 
     times: Array
     rewards: Array
+    squares: Array
     after: Array
     often: Array
     lost: Array
@@ -34,7 +36,7 @@ class Counts(NamedTuple):
         table, places = jnp.zeros((states, actions)), (states, actions, branches)
         known = jnp.arange(states) if branches == states else jnp.full(branches, -1)
         after = jnp.broadcast_to(known.astype(jnp.int32), places)
-        return cls(table, table, after, jnp.zeros(places), jnp.zeros((), jnp.int32))
+        return cls(table, table, table, after, jnp.zeros(places), jnp.zeros((), jnp.int32))
 
     def add(self, episode: Episode) -> "Counts":
         """With the steps of an episode. The last one leads nowhere, unless it was cut."""
@@ -43,13 +45,14 @@ class Counts(NamedTuple):
             state, action, reward, after, taken, goes_on = step
             at = state, action
             times, rewards = counts.times.at[at].add(taken), counts.rewards.at[at].add(reward)
+            squares = counts.squares.at[at].add(reward**2)
             same = counts.after[at] == after
             place = jnp.argmax(jnp.where(same.any(), same, counts.often[at] == 0))
             here = (*at, place)
             lost = goes_on & (counts.often[here] > 0) & (counts.after[here] != after)
             known = counts.after.at[here].set(jnp.where(goes_on, after, counts.after[here]))
             often = counts.often.at[here].add(goes_on)
-            return Counts(times, rewards, known, often, counts.lost + lost), None
+            return Counts(times, rewards, squares, known, often, counts.lost + lost), None
 
         seen = episode.observations
         steps = seen[:-1], episode.actions, episode.rewards, seen[1:]
@@ -117,6 +120,9 @@ class RLSVI(_Planner):
     The same outcomes are seen with the same luck at every time, so that z is drawn once for an
     episode: that is an ensemble with a new member for every episode.
 
+    noise_count: learns the noise of every state and action, where some are noisier than others:
+        its variance is drawn from a scaled inverse chi-squared posterior, for which the prior
+        `noise_std` counts as so many targets. A few: 2 leaves one odd outcome in doubt.
     branches: how many states an action can lead to at most, where that is known: fewer take less
         memory. Steps to others count as `diverged` in results.
     """
@@ -127,6 +133,7 @@ class RLSVI(_Planner):
     noise_std: float = 0.1
     prior_std: float = 1.0
     prior_mean: float = 0.0
+    noise_count: float | None = None
     branches: int | None = eqx.field(static=True, default=None)
     label = "RLSVI"
     __repr__ = short
@@ -135,6 +142,8 @@ class RLSVI(_Planner):
         checks.positive("noise_std", self.noise_std)
         checks.positive("prior_std", self.prior_std)
         checks.bounded("prior_mean", self.prior_mean)
+        if self.noise_count is not None:
+            checks.positive("noise_count", self.noise_count)
         if self.branches is not None:
             checks.size("branches", self.branches)
 
@@ -143,18 +152,34 @@ class RLSVI(_Planner):
         return self.states if self.branches is None else min(self.branches, self.states)
 
     def values(self, key: Key, counts: Counts) -> Array:
-        prior, data = self.prior_std**-2, self.noise_std**-2
-        precision = prior + data * counts.times
-        luck = jax.random.normal(key, counts.times.shape) / jnp.sqrt(precision)
-        fixed = (prior * self.prior_mean + data * counts.rewards) / precision + luck
-        weight = data * counts.often / precision[..., None]
+        luck_key, noise_key = jax.random.split(key)
+        prior, n = self.prior_std**-2, counts.times
+        luck = jax.random.normal(luck_key, n.shape)
+        mean = counts.rewards / jnp.maximum(n, 1)
+        share = counts.often / jnp.maximum(n, 1)[..., None]
+        variance = self._variance(noise_key, counts, mean)
 
         def back(value: Array, _: None) -> tuple[Array, Array]:
-            q = fixed + (weight * value[counts.after]).sum(axis=-1)
+            after = value[counts.after]
+            ahead = (share * after).sum(axis=-1)
+            data = n / variance((counts.often * (after - ahead[..., None]) ** 2).sum(axis=-1))
+            precision = prior + data
+            q = (prior * self.prior_mean + data * (mean + ahead)) / precision
+            q += luck / jnp.sqrt(precision)
             return q.max(axis=-1), q
 
         nothing = jnp.zeros(self.states)
         return jax.lax.scan(back, nothing, None, self.limit)[1][::-1]
+
+    def _variance(self, key: Key, counts: Counts, mean: Array) -> Callable[[Array], Array | float]:
+        """Of the noise, given the sum of squares (S, A) that the next states' values add."""
+        if self.noise_count is None:
+            return lambda squares: self.noise_std**2
+        own = jnp.maximum(counts.squares - counts.times * mean**2, 0.0)
+        guess = self.noise_count * self.noise_std**2
+        degrees = self.noise_count + jnp.maximum(counts.times - 1, 0)
+        chi_squared = 2 * jax.random.gamma(key, degrees / 2)
+        return lambda squares: (guess + own + squares) / chi_squared
 
 
 class PSRL(_Planner):

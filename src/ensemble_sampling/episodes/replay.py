@@ -68,4 +68,4 @@ def returns(
         return now, now
 
     steps = rewards, goes_on, after, greedy
-    return jax.lax.scan(back, jnp.zeros_like(rewards[0]), steps, reverse=True)[1]
+    return jax.lax.scan(back, jnp.zeros_like(rewards[0]), steps, reverse=True, unroll=8)[1]
