@@ -16,6 +16,7 @@ ORDER = [
     ("agents",),
     ("worlds",),
     ("simulation",),
+    ("episodes",),
     ("inputs",),
     ("ledger",),
     ("decide",),

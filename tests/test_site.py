@@ -22,7 +22,7 @@ def test_every_page_is_in_the_navigation_and_on_the_first_page():
 def test_every_name_is_in_the_reference():
     said = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     listed = [path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", said, re.MULTILINE)]
-    rooms = (es.agents, es.learners, es.posteriors, es.worlds, es.evaluation)
+    rooms = (es.agents, es.learners, es.posteriors, es.worlds, es.episodes, es.evaluation)
     names = {name for room in rooms for name in room.__all__}
     names |= {name for name in es.__all__ if not hasattr(getattr(es, name), "__path__")}
     assert names - {"core", "networks"} <= set(listed)

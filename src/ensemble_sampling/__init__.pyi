@@ -5,6 +5,7 @@ __version__: str
 from . import (
     agents,
     core,
+    episodes,
     evaluation,
     experiments,
     learners,
@@ -73,6 +74,7 @@ __all__ = [
     "agents",
     "core",
     "diagnostics",
+    "episodes",
     "evaluate",
     "evaluation",
     "experiments",

@@ -27,6 +27,7 @@ EXTRAS = {
     "ray": "ray",
     "psycopg": "postgres",
     "sklearn": "sklearn",
+    **dict.fromkeys(("gymnax", "gymnasium"), "episodes"),
     **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
 }
 """The extra that brings a library with it."""
@@ -170,15 +171,57 @@ def reproduce(
     from .compilation import start_devices
 
     start_devices()
-    from .experiments import runner
     from .experiments.paper import STUDY
 
-    declared = "full" if scale is Scale.paper else "laptop"
-    count = declared if realizations is None else realizations
-    where = _engine(engine, address)
-    asked: Any = {"force": force, "say": _warn, "engine": where, "report": report}
-    made = runner.run(STUDY, panels or (), count, seed, out, **asked)
+    count = _count("full" if scale is Scale.paper else "laptop", realizations)
+    asked: Any = {"force": force, "engine": _engine(engine, address), "report": report}
+    _run_study(STUDY, panels, count, seed, out, began, **asked)
+
+
+def _count(declared: str, realizations: int | None) -> int | str:
+    return declared if realizations is None else realizations
+
+
+def _run_study(
+    study: Any,
+    panels: list[str] | None,
+    count: int | str,
+    seed: int,
+    out: Path,
+    began: float,
+    **asked: Any,
+) -> None:
+    """Run panels of a study, and say where the report is."""
+    from .experiments import runner
+
+    made = runner.run(study, panels or (), count, seed, out, say=_warn, **asked)
     typer.echo(f"{made} after {time.perf_counter() - began:.0f} s")
+
+
+@app.command()
+def deep(
+    panels: Annotated[
+        list[str] | None, typer.Argument(help="Panels or numbers of figures, or all.")
+    ] = None,
+    scale: Annotated[
+        Own, typer.Option(help="The full number of seeds, or what two cores manage.")
+    ] = Own.laptop,
+    realizations: Count = None,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="Where results and report go.")] = Path("deep"),
+    force: Force = False,
+    engine: OnEngine = Where.local,
+    address: Address = None,
+) -> None:
+    """Run the study of deep exploration; interrupted, it goes on where it stopped."""
+    began = time.perf_counter()
+    from .compilation import start_devices
+
+    start_devices()
+    from .experiments.deep import STUDY
+
+    asked: Any = {"force": force, "engine": _engine(engine, address)}
+    _run_study(STUDY, panels, _count(scale.value, realizations), seed, out, began, **asked)
 
 
 @app.command()
@@ -205,19 +248,16 @@ def run(
     address: Address = None,
 ) -> None:
     """Run a study of your own: results, figures and a report with claims."""
-    from .experiments import runner
     from .experiments.study import from_file
 
     began = time.perf_counter()
     folder = Path(f"{file.stem}-results") if out is None else out
-    count = scale.value if realizations is None else realizations
     study = from_file(file)
-    asked: Any = {"force": force, "say": _warn, "engine": _engine(engine, address)}
+    asked: Any = {"force": force, "engine": _engine(engine, address)}
     try:
-        page = runner.run(study, panels or (), count, seed, folder, **asked)
+        _run_study(study, panels, _count(scale.value, realizations), seed, folder, began, **asked)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
-    typer.echo(f"{page} after {time.perf_counter() - began:.0f} s")
 
 
 @app.command()

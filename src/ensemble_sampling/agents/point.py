@@ -88,7 +88,7 @@ class _Followed(eqx.Module):
         return self.function(t)
 
 
-def _schedule(epsilon: Any) -> Any:
+def as_schedule(epsilon: Any) -> Any:
     """A number as a schedule; a user's schedule, once it was seen to give shares."""
     if isinstance(epsilon, Constant | Annealed):
         return epsilon
@@ -120,7 +120,7 @@ class EpsilonGreedy(PointAgent):
 
     def __init__(self, learner: Learner, epsilon: float | Schedule):
         self.posterior = Point(learner)
-        self.epsilon = _schedule(epsilon)
+        self.epsilon = as_schedule(epsilon)
 
     @property
     def label(self) -> str:

@@ -368,7 +368,10 @@ class Network(eqx.Module):
 
     def _step(self, i: Array, history: History, member: Member, batch: Batch) -> Member:
         """One gradient step on a batch of the history."""
-        gradient = self.gradient(history, member, batch)
+        return self.descend(member, self.gradient(history, member, batch))
+
+    def descend(self, member: Member, gradient: Any) -> Member:
+        """The member after a step of the optimizer against a gradient in its units."""
         return self.apply_updates(
             member, *self._optimizer.update(gradient, member.optimizer, member.model)
         )
@@ -390,7 +393,12 @@ class Network(eqx.Module):
     def gradient(self, history: History, member: Member, batch: Batch) -> Any:
         """Of what is minimised (see above), in units of the prior where `make` has one."""
         gradient = jax.grad(self._misfit)(member.model, history, member, batch)
-        held, std = history.held, self.prior_std
+        return self.anchored(gradient, member, history.held)
+
+    def anchored(self, gradient: Any, member: Member, held: Array) -> Any:
+        """A mean loss's gradient with the prior's pull of `held` observations, in units of the
+        prior where `make` has one."""
+        std = self.prior_std
         if hasattr(self.make, "penalty"):
             penalty = jax.grad(self.make.penalty)(member.model, member.widths)  # pyright: ignore[reportFunctionMemberAccess]
             total = jax.tree.map(lambda g, p: g + p / held, gradient, penalty)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -80,8 +80,27 @@ class Run:
 
     @property
     def mode(self) -> tuple[Any, ...]:
-        """What a program is compiled for, as arguments of `realization`."""
-        return self.periods, self.coupled, self.expected, self.measure, self.last
+        """What a program is compiled for: a loop, and its arguments after the key."""
+        return realization, self.periods, self.coupled, self.expected, self.measure, self.last
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What results say of the run."""
+        return {name: str(getattr(self, name)) for name in ("seed", "coupled", "expected")}
+
+    def footprint(self, agent: Any, environment: Any) -> int:
+        """Roughly how many bytes one realization takes while it runs."""
+        return footprint(agent, environment, self.periods)
+
+    def chunk_size(self, agent: Any, environment: Any, lanes: int, own: int = 0) -> int:
+        """Realizations per call, see the function of this name."""
+        if fact(agent, "host"):
+            return 1
+        return _chunk_size(fact(agent, "label"), own + self.footprint(agent, environment), lanes)
+
+    def mistakes(self, environment: Any, tally: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """In which realizations a part did what it may not, by what that is."""
+        return {"gave an outcome or mean reward that is not finite": tally["nonfinite"] > 0}
 
 
 class Outline(NamedTuple):
@@ -109,13 +128,18 @@ def check_parts(agent: Agent, environment: Environment) -> int:
     """Raise an error that says why if the parts do not fit; returns the number of arms."""
     checks.part("agent", agent, "init", "act", "update")
     checks.part("environment", environment, "init", "offer", "outcome")
+    check_settings(agent, environment)
+    return _trace_period(Outline.of(agent, environment))[0]
+
+
+def check_settings(agent: Any, environment: Any) -> None:
+    """Settings that are not static are numbers."""
     for leaf in jax.tree.leaves((agent, environment)):
         if not isinstance(leaf, bool | int | float | np.ndarray | np.generic | Array):
             raise TypeError(
                 "a setting that is not a number must be a static field, "
                 f"eqx.field(static=True), got {leaf!r}"
             )
-    return _trace_period(Outline.of(agent, environment))[0]
 
 
 def footprint(agent: Agent, environment: Environment, periods: int) -> int:
@@ -136,7 +160,7 @@ def _trace_period(outline: Outline) -> tuple[int, int]:
         world = environment.init(key)
         advance = fact(environment, "advance")
         after = world if advance is None else advance(key, world, jnp.ones((), jnp.int32))
-        _check_kept("advance", "world", environment, world, after)
+        check_kept("advance", "world", environment, world, after)
         offer = environment.offer(key, world)
         if fact(agent, "host"):
             return offer.features, world
@@ -145,7 +169,7 @@ def _trace_period(outline: Outline) -> tuple[int, int]:
         action = Action(index, offer.features[index])
         around = world if offer.world is None else offer.world
         after = agent.update(key, state, action, environment.outcome(key, around, action))
-        _check_kept("update", "state", agent, state, after)
+        check_kept("update", "state", agent, state, after)
         return offer.features, (world, state)
 
     features, held = jax.eval_shape(one, *outline.inputs())
@@ -153,7 +177,8 @@ def _trace_period(outline: Outline) -> tuple[int, int]:
     return features.shape[0], sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays)
 
 
-def _check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
+def check_kept(method: str, what: str, part: Any, before: Any, after: Any) -> None:
+    """Refuse a part that changes the shapes or types of what is carried along."""
     alike = jax.tree.structure(before) == jax.tree.structure(after)
     before, after = ([(x.shape, x.dtype) for x in jax.tree.leaves(s)] for s in (before, after))
     if not alike or before != after:
@@ -192,13 +217,14 @@ def chunk_size(
 
     own: bytes of settings that a realization does not share with the others.
     """
-    if fact(agent, "host"):
-        return 1
-    devices, threads = jax.local_device_count(), threads_at_a_time()
-    each, room = own + footprint(agent, environment, periods), memory()
+    return Run(periods, realizations, 0).chunk_size(agent, environment, realizations, own)
+
+
+def _chunk_size(label: str, each: int, realizations: int) -> int:
+    devices, threads, room = jax.local_device_count(), threads_at_a_time(), memory()
     if each > room:
         raise ValueError(
-            f"one realization of {fact(agent, 'label')} needs about {each / 2**30:.3g} GiB of "
+            f"one realization of {label} needs about {each / 2**30:.3g} GiB of "
             f"memory, and there are {room / 2**30:.3g}"
         )
     if jax.default_backend() == "cpu":
@@ -260,6 +286,7 @@ def _program(
     whole = NamedSharding(mesh, PartitionSpec())
     places = [split if differ else whole for differ in differs], whole, split
     leaves, key = outline.inputs()
+    loop, *arguments = mode
     cipher = jax.random.key_impl(key)
 
     def run(in_turn: bool, settings: list[Array], words: Array, numbers: Array) -> Any:
@@ -267,7 +294,7 @@ def _program(
 
         def one(settings: list[Array], number: Array) -> Any:
             agent, environment = jax.tree.unflatten(outline.structure, settings)
-            return realization(agent, environment, jax.random.fold_in(key, number), *mode)
+            return loop(agent, environment, jax.random.fold_in(key, number), *arguments)
 
         one = jax.custom_batching.sequential_vmap(one) if in_turn else one
         axes = [0 if differ else None for differ in differs]
@@ -337,6 +364,7 @@ def _to_numpy(array: Array) -> np.ndarray:
 def eager(points: Sequence[Point], run: Run, size: int) -> Runner:
     """The same realizations one after another, the loop over periods run by Python."""
     points = [jax.tree.map(as_array, point) for point in points]
+    loop, *arguments = run.mode
 
     def chunk(first: int) -> Any:
         parts = []
@@ -344,7 +372,7 @@ def eager(points: Sequence[Point], run: Run, size: int) -> Runner:
             point, number = divmod(lane, run.realizations)
             agent, environment = points[point]
             key = jax.random.fold_in(jax.random.key(run.seed), number)
-            parts.append(realization(agent, environment, key, *run.mode))
+            parts.append(loop(agent, environment, key, *arguments))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     return chunk

@@ -25,7 +25,7 @@ from ..config import describe, settings
 from ..core import Agent, Environment, Posterior, fact
 from .checkpoint import Checkpoint
 from .loop import Measure
-from .programs import Point, Run, Runner, Stack, chunk_size, compiled, eager, threads_at_a_time
+from .programs import Point, Run, Runner, Stack, compiled, eager, threads_at_a_time
 from .progress import Progress, reported
 from .results import Result, averages
 
@@ -109,13 +109,15 @@ class Work:
         pieces = self.pieces(number)
         first, last = pieces[0][1], pieces[-1][2]
         regret, tally = jax.tree.map(lambda array: array[: last - first], runner(first))
-        bad = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1) | (tally["nonfinite"] > 0)
-        if bad.any():
-            raise ValueError(
-                f"{type(self.points[0][1]).__name__} gave an outcome or mean reward that is not "
-                f"finite in realization {(first + int(np.argmax(bad))) % self.run.realizations} of "
-                f"seed {self.run.seed}"
-            )
+        nonfinite = ~np.isfinite(regret.reshape(len(regret), -1)).all(axis=1)
+        tally = tally | {"nonfinite": tally["nonfinite"] + nonfinite}
+        for mistake, bad in self.run.mistakes(self.points[0][1], tally).items():
+            if bad.any():
+                raise ValueError(
+                    f"{type(self.points[0][1]).__name__} {mistake} in realization "
+                    f"{(first + int(np.argmax(bad))) % self.run.realizations} of seed "
+                    f"{self.run.seed}"
+                )
         spans = [slice(a - first, b - first) for _, a, b in pieces]
         moments = [Moments.of(regret[span]) for span in spans]
         part = {
@@ -146,8 +148,7 @@ class Work:
         if "regret" in parts[0]:
             regret = np.concatenate([part["regret"] for part in parts])
             kept = regret.reshape(len(self.points), self.run.realizations, *regret.shape[1:])
-        results = []
-        about = {name: str(getattr(self.run, name)) for name in ("seed", "coupled", "expected")}
+        results, about = [], self.run.about
         for (agent, environment), chunks, regret in zip(self.points, of_point, kept, strict=True):
             moments, sums, diverged = zip(*chunks, strict=True)
             found = reduce(Moments.merge, moments)
@@ -184,7 +185,7 @@ class Task(NamedTuple):
         """about: the points as the checkpoint describes them."""
         lanes = len(points) * run.realizations
         if chunk is None:
-            chunk = chunk_size(*points[0], run.periods, lanes, Stack.of(points).own)
+            chunk = run.chunk_size(*points[0], lanes, Stack.of(points).own)
         store, size = None, min(checks.count("chunk", chunk), lanes)
         if checkpoint is not None:
             described = describe(run) | describe(about or {"points": list(map(list, points))})

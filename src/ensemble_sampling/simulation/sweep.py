@@ -57,28 +57,51 @@ def sweep(
     checkpoint: a folder; a sweep that was interrupted goes on where it stopped.
     coupled, expected, chunk, progress, engine: as for `simulate`
     """
+    where: Any = {"chunk": chunk, "checkpoint": checkpoint, "progress": progress, "engine": engine}
+    run = Run(periods, realizations, seed, coupled, expected)
+    return run_sweep(agent, environment, settings, run, windows, as_agent, ("offer",), **where)
+
+
+def run_sweep(
+    agent: Any,
+    environment: Any,
+    settings: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+    run: Run,
+    windows: Iterable[Window] | None,
+    as_agent: Callable[[Any], Any],
+    of_environments: Sequence[str],
+    *,
+    chunk: int | None,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: bool | Progress | None,
+    engine: Engine | None,
+) -> Sweep:
+    """`sweep` for any kind of run.
+
+    of_environments: methods that tell an environment from a function that makes one
+    """
     began, engine = time.perf_counter(), as_engine(engine)
     each = points_of(settings)
-    make_agent, for_agent = _maker("agent", agent, ("act", "sample"), each[0])
-    make_environment, for_environment = _maker("environment", environment, ("offer",), each[0])
+    make_agent, for_agent = _maker("agent", agent, ("act", "sample", "policy"), each[0])
+    make_environment, for_environment = _maker("environment", environment, of_environments, each[0])
     if unused := [name for name in each[0] if name not in for_agent | for_environment]:
         raise ValueError(
             f"no function takes the setting {', '.join(unused)}: give agent or environment as a "
             f"function of it, as in lambda {unused[0]}: ..."
         )
-    checks.size("realizations", realizations, least=2)
-    kept = None if windows is None else _windows(windows, checks.size("periods", periods))
-    run = Run(periods, realizations, seed, coupled, expected, keep=True, windows=kept)
+    checks.size("realizations", run.realizations, least=2)
+    kept = None if windows is None else _windows(windows, run.periods)
+    run = replace(run, keep=True, windows=kept)
     points = []
     for setting in each:
         with _at(setting):
             points.append((as_agent(make_agent(setting)), make_environment(setting)))
             run.check(*points[-1])
-    if kept is None and 4 * len(points) * realizations * periods > LARGEST:
+    if kept is None and 4 * len(points) * run.realizations * run.periods > LARGEST:
         raise ValueError(
-            f"the regret of {len(points)} points x {realizations} realizations x {periods} periods "
-            "would fill memory: name the windows to keep, as in windows=[(0, 100)]; the last tenth "
-            "and the whole are always kept"
+            f"the regret of {len(points)} points x {run.realizations} realizations x "
+            f"{run.periods} periods would fill memory: name the windows to keep, as in "
+            "windows=[(0, 100)]; the last tenth and the whole are always kept"
         )
     groups: dict[Outline, list[int]] = {}  # the points that share a program
     for at, point in enumerate(points):
