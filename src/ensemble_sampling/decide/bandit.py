@@ -3,7 +3,6 @@
 import copy
 import os
 import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -258,7 +257,7 @@ class Bandit:
         top: int | None,
     ) -> list[Decision]:
         """Choose for each offer, and record it."""
-        ledger, now, rows, decisions = self._ledger, time.time(), [], []
+        ledger, now, rows, decisions = self._ledger, self._ledger.clock(), [], []
         state, first = replica.sync(ledger), ledger.decisions
         for number, offer in enumerate(offers, start=first):
             if top is not None and top > offer.available.sum():
@@ -313,7 +312,7 @@ class Bandit:
                 return 0
             self._replica.outcome(outcome, self._ledger)
             assumed = Outcomes(self._replica, self._ledger)
-            for number in self._ledger.pending(before=time.time() - seconds):
+            for number in self._ledger.pending(before=self._ledger.clock() - seconds):
                 id = self._ledger.decision_id(number)
                 assumed.learn(id, self._decision(id), outcome)
             return self._record(assumed, expired=True)
@@ -417,7 +416,7 @@ class Bandit:
         outcomes: list[Any],
     ) -> list[DecisionRow]:
         """Decisions and their outcomes in one transaction."""
-        now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
+        now, first, dtype = self._ledger.clock(), self._ledger.decisions, self._ledger.dtype
         chances, fixed = given.propensities, replica.inputs.arms is not None
         shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
         named = given.actions if not fixed or replica.inputs.names else None
@@ -556,7 +555,7 @@ class Bandit:
         checks.scalar("days", seconds, low=0.0)
         self._ready()
         with self._mutex:
-            since = time.time() - seconds
+            since = self._ledger.clock() - seconds
             if waiting := len(self._ledger.pending(before=since)):
                 warnings.warn(
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",

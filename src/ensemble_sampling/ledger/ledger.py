@@ -88,6 +88,7 @@ class Ledger:
         if shared and not write:
             raise ValueError("a ledger that is only read is not shared: it stays what it is")
         self.place, self.closed, self._shared = place, False, shared
+        self.clock: Callable[[], float] = lambda: time.time()  # a simulation sets its own
         self._database = db = database(place, write, shared, durable)
         self._counts, self._session = db.counts, Session(db)
         try:
@@ -252,7 +253,7 @@ class Ledger:
             return
         alone = self._counts.held is not None and self._transactions.kind is None
         with NO_TURN if alone else self._transactions.writing():
-            held, now = self._counts.held or self._transactions.counts(), time.time()
+            held, now = self._counts.held or self._transactions.counts(), self.clock()
             if rows[0].number != held["decisions"]:
                 raise ValueError(f"decision {held['decisions']} is next, got {rows[0].number}")
             offers = self._offers
@@ -303,7 +304,7 @@ class Ledger:
             return
         alone = self._counts.held is not None and self._transactions.kind is None
         with NO_TURN if alone else self._transactions.writing():
-            held, now = self._counts.held or self._transactions.counts(), time.time()
+            held, now = self._counts.held or self._transactions.counts(), self.clock()
             revisions = self._revisions(revised, held["revisions"], now) if revised else []
             for row in rows:
                 self._recent.rows.pop(row.decision, None)
@@ -332,7 +333,7 @@ class Ledger:
     def describe(self, description: Any, promoted: str | None = None) -> None:
         """From the next decision on, this is the configuration; that of a former shadow, if any."""
         with self._transactions.writing():
-            held, now = self._transactions.counts(), time.time()
+            held, now = self._transactions.counts(), self.clock()
             first = held["decisions"]
             row = (held["agents"], first, now, json.dumps(description))
             new: Rows = {"agents": [seal("agents", row)]}
@@ -351,7 +352,7 @@ class Ledger:
         text = None if description is None else json.dumps(description)
         with self._transactions.writing():
             held = self._transactions.counts()
-            row = (held["shadows"], name, held["decisions"], time.time(), text)
+            row = (held["shadows"], name, held["decisions"], self.clock(), text)
             self._insert(held, {"shadows": [seal("shadows", row)]})
 
     def opinions(self, shadow: int) -> Iterator[Opinion]:
@@ -394,7 +395,7 @@ class Ledger:
                 if db.execute(query, (decision,)).fetchone() is not None:
                     return False
             held = self._transactions.counts()
-            row = (held["activations"], decision, time.time())
+            row = (held["activations"], decision, self.clock())
             self._insert(held, {"activations": [seal("activations", row)]})
             return True
 
