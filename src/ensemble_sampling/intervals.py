@@ -97,7 +97,7 @@ class Weights(NamedTuple):
         w, ww = self.powers[0], self.powers[2]
         return w * w / ww if ww > 0 else 0.0
 
-    def mean(self, span: Span) -> Estimate:
+    def mean(self, span: Span, tail: float = TAIL) -> Estimate:
         """sum(w r) / sum(w), whose errors are w (r - value) / mean(w)."""
         w, wr, ww, wwr, wwrr, www, wwwr, wwwrr, wwwrrr = self.powers
         value, scale = wr / w, w / self.decisions
@@ -111,7 +111,7 @@ class Weights(NamedTuple):
             self.largest * (span.low - self.origin - value) / scale,
             _freedom(self.effective, span),
         )
-        return interval(value + self.origin, errors).within(span)
+        return interval(value + self.origin, errors, tail).within(span)
 
     def missing(self, tail: float, largest: float | None = None) -> float:
         """The share of a policy's choices that could not have been made, as far as that is beyond

@@ -126,7 +126,7 @@ def test_room_is_given_back(tmp_path, clock):
     with pytest.warns(UserWarning, match="290 decisions that go have no outcome yet"):
         assert bandit.retain(days=9.5) == 290
     bandit.close()
-    assert file.stat().st_size < full / 4
+    assert file.stat().st_size < full / 3
     bandit = opened(tmp_path / "shop", **about)
     offers = bandit.log()["offer"]
     assert offers[0][3]["a"] == f"{words}2903"

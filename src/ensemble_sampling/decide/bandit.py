@@ -3,10 +3,10 @@
 import copy
 import os
 import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 
@@ -24,13 +24,18 @@ from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
 from ..ledger.rows import decided
 from ..ledger.sqlite import Place, as_place, exists, public
 from . import notices
+from .control import Control, Divider
 from .decisions import Decision, Prediction
 from .explain import Explanation, explain, find
+from .lift import Lift, lift
+from .metrics import Guarding, Metric, bounds, metrics, observe
 from .outcomes import Outcomes
 from .programs import State
 from .replica import Replica, base_states, resume
+from .segments import Segments, segments
 from .setup import Options, Setup
 from .shadows import Shadows, candidate, dismiss, opinions, promote, recorded
+from .sticky import again, checked_subject
 from .summary import Summary, draw, summarize
 
 if TYPE_CHECKING:
@@ -59,6 +64,13 @@ class Bandit:
     offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
         can be evaluated on it; or only the "chosen" action's row, where space matters. None is
         "all", or what the folder was last told.
+    holdback: the share of decisions, or of subjects where these are named, that is left to a
+        `baseline`, so that `lift` can say what the bandit earns.
+    baseline: what decides them: "first" (that is available), "uniform", {"action": NAME}, "frozen"
+        (the agent as it is now), {"frozen": DATE}, or a function of the context and the actions by
+        name, which names one.
+    sticky: how long a subject is given the same action again, as `timedelta` or in seconds.
+        What is None here is what the folder has; `configure` changes it, and more.
     """
 
     def __init__(
@@ -71,9 +83,12 @@ class Bandit:
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
         offers: str | None = None,
+        holdback: float | None = None,
+        baseline: Any = None,
+        sticky: float | timedelta | None = None,
     ):
         options = Options(agent, seed, normalise, hasher, actions, floor)
-        self._begin(None, options, offers)
+        self._begin(None, options, (holdback, baseline, sticky), offers)
 
     @classmethod
     def open(
@@ -87,6 +102,9 @@ class Bandit:
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
         offers: str | None = None,
+        holdback: float | None = None,
+        baseline: Any = None,
+        sticky: float | timedelta | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """The bandit kept in a folder: created, or reopened where it left off.
@@ -96,7 +114,8 @@ class Bandit:
         """
         options = Options(agent, seed, normalise, hasher, actions, floor)
         bandit, place = cls.__new__(cls), as_place(folder)
-        bandit._begin(place, options, offers, snapshot_every, migrate=False)
+        terms = holdback, baseline, sticky
+        bandit._begin(place, options, terms, offers, snapshot_every, migrate=False)
         return bandit
 
     @classmethod
@@ -111,24 +130,31 @@ class Bandit:
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
         offers: str | None = None,
+        holdback: float | None = None,
+        baseline: Any = None,
+        sticky: float | timedelta | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
         options = Options(agent, seed, normalise, hasher, actions, floor)
         bandit, place = cls.__new__(cls), as_place(folder)
-        bandit._begin(place, options, offers, snapshot_every, migrate=True)
+        terms = holdback, baseline, sticky
+        bandit._begin(place, options, terms, offers, snapshot_every, migrate=True)
         return bandit
 
     def _begin(
         self,
         place: Place,
         options: Options,
+        terms: tuple[Any, Any, Any],
         offers: str | None = None,
         snapshot_every: int = 0,
         migrate: bool = False,
     ) -> None:
         """Open the ledger and go on where it left off; what cannot be is refused before."""
         replica = Replica(Setup(options))
+        given = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
+        Control().changed(None, replica.setup, **given)
         every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
         self._snapshot_every, checked = every, _kept(offers)
         if migrate and place is not None and not exists(place):
@@ -137,14 +163,53 @@ class Bandit:
         self._mutex, self._pid = threading.RLock(), os.getpid()
         self._shadows = Shadows()
         self._said: set[str] = set()  # the kinds of notices that were warnings already
+        self._guarding = Guarding()
         self._ledger = Ledger(place)
         try:
             self._replica = resume(replica, self._ledger, migrate)
             self._double = self._replica.dtype == np.float64
             self._ledger.keep(checked or self._ledger.keeps)
+            self._control, self._rule = Control.of(self._ledger, self._replica.setup.seed), None
+            self._agree(given)
         except BaseException:
             self._ledger.close()
             raise
+
+    def _agree(self, given: dict[str, Any], who: str | None = None) -> None:
+        """Hold back from now on what is given, and record that."""
+        ledger, setup, rule = self._ledger, self._replica.setup, self._rule
+        control = self._control.changed(ledger, setup, **given)
+        rule = given["baseline"] if callable(given.get("baseline")) else rule
+        self._adopt(control, rule, who)
+
+    def _adopt(self, control: Control, rule: Any, who: str | None) -> None:
+        divider = Divider.of(control, rule, self._replica.setup, self._ledger)
+        control.record(self._ledger, who)
+        self._control, self._divider, self._rule = control, divider, rule
+
+    def configure(
+        self,
+        *,
+        holdback: float | None = None,
+        baseline: Any = None,
+        sticky: float | timedelta | None = None,
+        guard: Mapping[str, tuple[str, float]] | None = None,
+        fallback: bool | None = None,
+        who: str | None = None,
+    ) -> None:
+        """Change what is held back, and what may put the baseline in charge; None stays as it is.
+
+        holdback, baseline, sticky: as a bandit is begun with.
+        guard: bounds of the means of metrics by name, {"returned": ("<=", 0.05)}; see `observe`.
+        fallback: whether one that is broken leaves all decisions to the baseline until `resume`.
+        who: changes it; the ledger keeps that, with the time.
+        """
+        given = {"holdback": holdback, "baseline": baseline, "sticky": sticky}
+        if who is not None:
+            checks.text("who", who)
+        self._ready(writes=True)
+        with self._mutex:
+            self._agree({**given, "guard": guard, "fallback": fallback}, who)
 
     def _ready(self, writes: bool = False) -> None:
         """Refuse to go on where what follows could not be right; before the mutex is taken, which
@@ -177,7 +242,7 @@ class Bandit:
         if top is not None:
             checks.count("top", top)
         if subject is not None:
-            checks.text("subject", subject)
+            checked_subject(subject)
         return self._decide([(actions, context, available)], [subject], top)[0]
 
     def predict(
@@ -192,7 +257,10 @@ class Bandit:
             offer = self._replica.inputs.read(actions, context, available)
             replica = self._replica.covering([offer])
             state = replica.sync(self._ledger)
-            _, shares, values = replica.choose(self._ledger.decisions, offer, state)
+            number = self._ledger.decisions
+            _, shares, values = replica.choose(number, offer, state)
+            if self._divider is not None:
+                shares = self._divider.mixed(number, offer, shares)
             return Prediction(shares, values)
 
     def choose_many(
@@ -226,7 +294,7 @@ class Bandit:
                 raise ValueError(f"{len(around)} decisions, but {len(given)} entries in {what}")
         for subject in whom:
             if subject is not None:
-                checks.text("subject", subject)
+                checked_subject(subject)
         return self._decide(list(zip(several, around, free, strict=True)), whom)
 
     def _decide(
@@ -258,22 +326,34 @@ class Bandit:
         top: int | None,
     ) -> list[Decision]:
         """Choose for each offer, and record it."""
-        ledger, now, rows, decisions = self._ledger, time.time(), [], []
+        ledger, now, rows, decisions = self._ledger, self._ledger.clock(), [], []
         state, first = replica.sync(ledger), ledger.decisions
-        for number, offer in enumerate(offers, start=first):
+        control, divider, mine = self._control, self._divider, dict[str | None, DecisionRow]()
+        for offer, subject in zip(offers, subjects, strict=True):
             if top is not None and top > offer.available.sum():
                 count = offer.available.sum()
                 raise ValueError(f"top is {top}, but only {count} actions can be chosen")
-            index, shares, values = replica.choose(number, offer, state)
-            shares = shares.astype(ledger.dtype, copy=False)  # what reading the ledger will give
-            row = decided(number, now, offer, index, shares, subjects[number - first])
+            known = again(control, ledger, subject, offer, now, mine) if control.sticky else None
+            if known is not None:
+                row, index = known
+                number, shares, values = row.number, row.probabilities, None
+            else:
+                number, held = first + len(rows), None
+                index, shares, values = drawn = replica.choose(number, offer, state)
+                if divider is not None:
+                    index, shares, held = divider.divide(number, offer, drawn, subject)
+                shares = shares.astype(ledger.dtype, copy=False)  # what reading the ledger gives
+                row = decided(number, now, offer, index, shares, subject, held)
+                rows.append(row)
+                mine[subject] = row
             names, order = offer.names, None
             if top is not None:
                 ranked = replica.rank(number, offer, state, index)[:top]
                 order = tuple(ranked if names is None else [names[i] for i in ranked])
-            rows.append(row)
-            id, action = ledger.decision_id(number), index if names is None else row.action
-            decisions.append(Decision(id, index, action, shares.item(index), shares, values, order))
+            id, action = ledger.decision_id(number), index if names is None else names[index]
+            about = shares.item(row.chosen), shares, values, order
+            group = None if row.held is None else row.held.control
+            decisions.append(Decision(id, index, action, *about, group, known is not None))
         said = self._shadows.opinions(ledger, rows) if self._shadows.awake else ()
         ledger.add_decisions(rows, said)
         return decisions
@@ -313,7 +393,7 @@ class Bandit:
                 return 0
             self._replica.outcome(outcome, self._ledger)
             assumed = Outcomes(self._replica, self._ledger)
-            for number in self._ledger.pending(before=time.time() - seconds):
+            for number in self._ledger.pending(before=self._ledger.clock() - seconds):
                 id = self._ledger.decision_id(number)
                 assumed.learn(id, self._decision(id), outcome)
             return self._record(assumed, expired=True)
@@ -417,7 +497,7 @@ class Bandit:
         outcomes: list[Any],
     ) -> list[DecisionRow]:
         """Decisions and their outcomes in one transaction."""
-        now, first, dtype = time.time(), self._ledger.decisions, self._ledger.dtype
+        now, first, dtype = self._ledger.clock(), self._ledger.decisions, self._ledger.dtype
         chances, fixed = given.propensities, replica.inputs.arms is not None
         shares = np.zeros((len(arms), 0)) if chances is None else chances[:, None]
         named = given.actions if not fixed or replica.inputs.names else None
@@ -473,6 +553,55 @@ class Bandit:
         with self._mutex:
             noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
+
+    def lift(self, metric: str | None = None, *, daily: bool = False) -> Lift:
+        """What the bandit earns compared with the baseline, for people: `print(bandit.lift())`.
+
+        metric: compares that in place of the reward. daily: also day by day. The intervals hold
+        however often they are looked at.
+        """
+        self._ready()
+        with self._mutex:
+            return lift(self._ledger, metric, daily)
+
+    def segments(self, key: str) -> Segments:
+        """Reward, lift, actions and exploration by what contexts say under a key."""
+        self._ready()
+        with self._mutex:
+            return segments(self._ledger, checks.text("key", key))
+
+    def observe(self, id: str, values: Mapping[str, float]) -> bool:
+        """What else came of a decision, numbers by name: {"margin": 3.2, "returned": 0}. False if
+        it was known. It is compared by `lift(metric)`, and bounded by `configure(guard=...)`."""
+        self._ready(writes=True)
+        with self._mutex:
+            new = observe(self._ledger, id, self._decision(id), values)
+            beyond = self._guarding.broken(self._ledger, self._control) if new else None
+            if beyond is not None and f"guard {beyond}" not in self._said:
+                self._said.add(f"guard {beyond}")
+                if self._control.fallback:
+                    self._adopt(replace(self._control, halted=beyond), self._rule, "guardrail")
+                warnings.warn(bounds(self._ledger, self._control)[beyond], stacklevel=2)
+            return new
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """What else came of decisions, with the bandit and without, and within its bounds or
+        not."""
+        self._ready()
+        with self._mutex:
+            return metrics(self._ledger, self._control)
+
+    def resume(self, who: str | None = None) -> bool:
+        """Let the bandit decide again after a bound was broken; False if it does. Bounds are looked
+        at anew, from the next decision on."""
+        self._ready(writes=True)
+        with self._mutex:
+            if self._control.halted is None:
+                return False
+            self._said.discard(f"guard {self._control.halted}")
+            control = replace(self._control, halted=None, since=self._ledger.decisions)
+            self._adopt(control, self._rule, who)
+            return True
 
     def explain(self, id: str, *, top: int = 5) -> Explanation:
         """Why a decision was made, for people: `print(bandit.explain(decision.id))`.
@@ -556,7 +685,7 @@ class Bandit:
         checks.scalar("days", seconds, low=0.0)
         self._ready()
         with self._mutex:
-            since = time.time() - seconds
+            since = self._ledger.clock() - seconds
             if waiting := len(self._ledger.pending(before=since)):
                 warnings.warn(
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",

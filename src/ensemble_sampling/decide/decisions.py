@@ -22,6 +22,8 @@ class Decision:
     `probabilities` are those the index was drawn from: `probability` is what off-policy
     evaluation divides by. `values` says what every action was expected to bring, None for agents
     that expect nothing; `ranking` is there if it was asked for.
+    `control` says whether it was left to the baseline, None where nothing is held back. `again`:
+    the decision that holds for its subject already, `index` being where its action is now.
     """
 
     id: str
@@ -31,6 +33,8 @@ class Decision:
     probabilities: np.ndarray = field(compare=False)  # the id says which
     values: Values | None = field(compare=False, default=None)
     ranking: tuple[Any, ...] | None = field(compare=False, default=None)
+    control: bool | None = field(compare=False, default=None)
+    again: bool = field(compare=False, default=False)
 
 
 class Prediction(NamedTuple):

@@ -74,7 +74,7 @@ def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
     rewards = _rewards(part, [row[5] for row in made], len(ends))
     outcomes = np.bincount(part[[row[4] is not None for row in made]], minlength=len(ends))
     pending = _pending(first + np.cumsum(count), ends, arrived)
-    names = {key: _name(*key) for key in {(row[3], row[2]) for row in made}}
+    names = {key: named(*key) for key in {(row[3], row[2]) for row in made}}
     shares = _shares(part, [names[row[3], row[2]] for row in made], count)
     return [
         {
@@ -91,7 +91,7 @@ def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
     ]
 
 
-def _name(action: str | None, chosen: int) -> str:
+def named(action: str | None, chosen: int) -> str:
     """What to call an action that is recorded as JSON, or by its place alone."""
     name = chosen if action is None else json.loads(action)
     return name if isinstance(name, str) else json.dumps(name)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ledger.ledger import DecisionRow, Ledger
 from ..ledger.sqlite import as_place
+from . import health
 from .shadows import Compared, compare
 from .snapshots import snapshot_noticed
 
@@ -28,7 +29,7 @@ class Summary:
     agreement: how likely two members (or two draws) are to choose alike, over recent decisions.
     waiting: the age in seconds of the oldest decision without an outcome.
     diverged: how often a member had to be put back to its start.
-    warnings: what its user should know, see `notices`.
+    warnings: what its user should know, see `notices` and `health`.
     revised: outcomes that were corrected or added to; those count as they are now.
     shadows: how candidates beside the agent in charge would have done.
     removed: decisions that are no longer in the ledger, but known to the state.
@@ -103,7 +104,7 @@ def summarize(
         agreement=float(np.mean(agreement)) if agreement else None,
         diverged=diverged,
         recent=recent,
-        warnings=warnings,
+        warnings=(*warnings, *health.found(ledger).values()),
         shadows=compare(ledger),
         revised=ledger.ask("SELECT count(DISTINCT decision) FROM revisions"),
         removed=base.decisions,

@@ -20,6 +20,7 @@ from .retention import Retention
 from .rows import (
     PAGE,
     Base,
+    Change,
     DecisionRow,
     Event,
     Opinion,
@@ -88,6 +89,7 @@ class Ledger:
         if shared and not write:
             raise ValueError("a ledger that is only read is not shared: it stays what it is")
         self.place, self.closed, self._shared = place, False, shared
+        self.clock: Callable[[], float] = lambda: time.time()  # a simulation sets its own
         self._database = db = database(place, write, shared, durable)
         self._counts, self._session = db.counts, Session(db)
         try:
@@ -147,6 +149,11 @@ class Ledger:
         """How many outcomes and revisions there are."""
         held = self._counts.held or self._transactions.counts()
         return held["outcomes"], held["revisions"]
+
+    @property
+    def observed(self) -> int:
+        """How many values of metrics there are."""
+        return (self._counts.held or self._transactions.counts())["metrics"]
 
     @property
     def configured(self) -> tuple[int, int]:
@@ -248,12 +255,12 @@ class Ledger:
 
         Either all of the decisions were made elsewhere (`foreign`), or none.
         """
-        if not rows:
+        if not rows and not events:
             return
         alone = self._counts.held is not None and self._transactions.kind is None
         with NO_TURN if alone else self._transactions.writing():
-            held, now = self._counts.held or self._transactions.counts(), time.time()
-            if rows[0].number != held["decisions"]:
+            held, now = self._counts.held or self._transactions.counts(), self.clock()
+            if rows and rows[0].number != held["decisions"]:
                 raise ValueError(f"decision {held['decisions']} is next, got {rows[0].number}")
             offers = self._offers
             if (offers.items, offers.offers) != (held["items"], held["offers"]):
@@ -277,7 +284,7 @@ class Ledger:
                 ],
                 "events": [event_row(n, row) for n, row in enumerate(events, held["events"])],
             }
-            if rows[0].foreign:
+            if rows and rows[0].foreign:
                 row = (held["imports"], rows[0].number, len(rows), now)
                 new["imports"] = [seal("imports", row)]
             self._insert(held, new)
@@ -303,7 +310,7 @@ class Ledger:
             return
         alone = self._counts.held is not None and self._transactions.kind is None
         with NO_TURN if alone else self._transactions.writing():
-            held, now = self._counts.held or self._transactions.counts(), time.time()
+            held, now = self._counts.held or self._transactions.counts(), self.clock()
             revisions = self._revisions(revised, held["revisions"], now) if revised else []
             for row in rows:
                 self._recent.rows.pop(row.decision, None)
@@ -332,7 +339,7 @@ class Ledger:
     def describe(self, description: Any, promoted: str | None = None) -> None:
         """From the next decision on, this is the configuration; that of a former shadow, if any."""
         with self._transactions.writing():
-            held, now = self._transactions.counts(), time.time()
+            held, now = self._transactions.counts(), self.clock()
             first = held["decisions"]
             row = (held["agents"], first, now, json.dumps(description))
             new: Rows = {"agents": [seal("agents", row)]}
@@ -340,6 +347,33 @@ class Ledger:
                 row = (held["shadows"], promoted, first, now, None)
                 new["shadows"] = [seal("shadows", row)]
             self._insert(held, new)
+
+    def change(self, name: str, value: Any, who: str | None = None) -> None:
+        """Remember a setting, and that it was changed, by whom."""
+        with self.turn():
+            self.set(name, value)
+            held = self._transactions.counts()
+            row = (held["changes"], held["decisions"], self.clock(), name, json.dumps(value), who)
+            self._insert(held, {"changes": [seal("changes", row)]})
+
+    def changes(self) -> Iterator[Change]:
+        """Every change of a setting, in order."""
+        for _, decision, at, name, text, who in self._all("changes"):
+            yield Change(decision, at, name, json.loads(text), who)
+
+    def add_metrics(self, rows: Sequence[tuple[int, str, float]]) -> None:
+        """Record (decision, name, value) of what else came of decisions."""
+        with self._transactions.writing():
+            held, now = self._transactions.counts(), self.clock()
+            new = [(n, at, now, *said) for n, (at, *said) in enumerate(rows, held["metrics"])]
+            self._insert(held, {"metrics": [seal("metrics", row) for row in new]})
+
+    def metrics(self, decision: int) -> dict[str, float]:
+        """What else came of a decision, by name."""
+        with self._transactions.reading() as db:
+            query = "SELECT * FROM metrics WHERE decision = ? ORDER BY number"
+            rows = [unseal("metrics", row) for row in db.execute(query, (decision,)).fetchall()]
+            return {name: value for _, _, _, name, value in rows}
 
     def shadows(self) -> Iterator[tuple[int, str, int, Any]]:
         """(number, name, first decision, description or None) of every shadow, in order."""
@@ -351,7 +385,7 @@ class Ledger:
         text = None if description is None else json.dumps(description)
         with self._transactions.writing():
             held = self._transactions.counts()
-            row = (held["shadows"], name, held["decisions"], time.time(), text)
+            row = (held["shadows"], name, held["decisions"], self.clock(), text)
             self._insert(held, {"shadows": [seal("shadows", row)]})
 
     def opinions(self, shadow: int) -> Iterator[Opinion]:
@@ -394,7 +428,7 @@ class Ledger:
                 if db.execute(query, (decision,)).fetchone() is not None:
                     return False
             held = self._transactions.counts()
-            row = (held["activations"], decision, time.time())
+            row = (held["activations"], decision, self.clock())
             self._insert(held, {"activations": [seal("activations", row)]})
             return True
 
@@ -422,6 +456,13 @@ class Ledger:
             known = {number: recent[number] for number in numbers if number in recent}
             others = list({number: None for number in numbers if number not in known})
             return known | history.decisions(others) if others else known
+
+    def last_about(self, subject: str) -> DecisionRow | None:
+        """The last decision about a subject."""
+        query = "SELECT number FROM decisions WHERE subject = ? ORDER BY number DESC LIMIT 1"
+        with self._transactions.reading() as db:
+            row = db.execute(query, (subject,)).fetchone()
+        return None if row is None else self.decision(row[0])
 
     def pending(self, before: float) -> list[int]:
         """Decisions made by the time `before` whose outcome has not come, oldest first; without
@@ -474,20 +515,25 @@ class Ledger:
         with self._history() as history:
             yield from (row for row in history.all(offers) if not row.erased)
 
-    def ask(self, query: str) -> Any:
+    def ask(self, query: str, *values: Any) -> Any:
         """The one value a query gives."""
-        return self.ask_all(query)[0][0]
+        return self.ask_all(query, *values)[0][0]
 
-    def ask_all(self, query: str) -> list[Any]:
+    def ask_all(self, query: str, *values: Any) -> list[Any]:
         """All rows a query gives."""
         with self._transactions.reading() as db:
-            return db.execute(query).fetchall()
+            return db.execute(query, values).fetchall()
 
     def stream(self, table: str, column: str) -> Iterator[Any]:
         """What a column says where it says anything, a few rows at a time."""
         query = f"SELECT number, {column} FROM {table} WHERE number > ? ORDER BY number"
         with self._transactions.reading() as db:
             yield from (row[1] for row in read_pages(db, query, -1) if row[1])
+
+    def iterate(self, query: str, *values: Any) -> Iterator[Sequence[Any]]:
+        """The rows a query gives, one after another."""
+        with self._transactions.reading() as db:
+            yield from db.execute(query, values)
 
     def knows_only_base(self, subject: str) -> int:
         """How many outcomes about a subject the base knows, so that no replay is without them."""

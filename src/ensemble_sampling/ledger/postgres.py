@@ -15,7 +15,7 @@ from . import schema
 from .backup import write_backup
 from .locks import Held
 from .rows import read_pages
-from .schema import INSERT, KEY, SCHEMA
+from .schema import INDEXES, INSERT, KEY, SCHEMA
 from .sqlite import Statements, public, transaction
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}")
@@ -441,4 +441,6 @@ def _copy(source: Postgres, target: sqlite3.Connection) -> None:
             target.executemany(INSERT[table], read_pages(source, query, -1))
         elif table in INSERT:
             target.executemany(INSERT[table], source.execute(f"SELECT * FROM {table}"))
+    for statement in INDEXES:
+        target.execute(statement)
     target.execute("COMMIT")

@@ -15,7 +15,7 @@ from .rows import ERASED, PAGE, Base, read_pages, seal, unseal
 from .sqlite import Database
 from .transactions import Transactions
 
-BY_DECISION = ("outcomes", "revisions", "opinions", "events", "activations")
+BY_DECISION = ("outcomes", "revisions", "opinions", "events", "activations", "metrics")
 
 
 class Retention:
@@ -91,12 +91,15 @@ class Retention:
         for number in numbers:
             query = "SELECT * FROM decisions WHERE number = ?"
             _, at, chosen, *_ = unseal("decisions", db.execute(query, (number,)).fetchone())
-            row = (number, at, chosen, None, ERASED, None, None, nothing, nothing, None)
+            row = (number, at, chosen, None, ERASED, None, None, nothing, nothing, *[None] * 4)
             self._replace("decisions", row)
             self._erase_outcome(number)
             query = "SELECT number FROM events WHERE decision = ?"
             for (event,) in db.execute(query, (number,)).fetchall():
                 self._replace("events", (event, f"erased {event}", "", number, 0))
+            query = "SELECT number, time FROM metrics WHERE decision = ?"
+            for metric, at in db.execute(query, (number,)).fetchall():
+                self._replace("metrics", (metric, number, at, "", None))
         self._erase_offers(set(numbers))
         row = (self._transactions.counts()["erasures"], now, len(numbers), int(kept))
         db.executemany(schema.INSERT["erasures"], [seal("erasures", row)])

@@ -24,6 +24,7 @@ class DecisionRow(NamedTuple):
     context, description: what was said of the context and of the chosen action, as JSON.
     features: numbers that were given of either, those of the context first.
     available: a bit for every action on offer; None: all could be chosen.
+    held: whether it was left to the baseline, where a part of decisions is; see `Held`.
     sequence: the place of its outcome in the order of learning.
     first: the outcome before it was revised.
     foreign: whether it was made elsewhere: only the chosen action's probability is known, if any.
@@ -39,6 +40,7 @@ class DecisionRow(NamedTuple):
     description: str | None = None
     subject: str | None = None
     available: bytes | None = None
+    held: "Held | None" = None
     sequence: int | None = None
     outcome: Any = None
     reward: float | None = None
@@ -60,6 +62,22 @@ class DecisionRow(NamedTuple):
         if not self.foreign:
             return float(self.probabilities[self.chosen])
         return float(self.probabilities[0]) if len(self.probabilities) else None
+
+
+class Held(NamedTuple):
+    """How a decision was made while a part of them is held back from the agent.
+
+    The probabilities of such a decision are those of the whole process: `holdback` times those of
+    the baseline, and the agent's for the rest.
+
+    control: whether it was the baseline that chose.
+    holdback: how likely that was.
+    baseline: how likely the baseline was to choose what was chosen.
+    """
+
+    control: bool
+    holdback: float
+    baseline: float
 
 
 class OutcomeRow(NamedTuple):
@@ -104,6 +122,16 @@ class Event(NamedTuple):
     deferred: bool = False
 
 
+class Change(NamedTuple):
+    """A setting that was changed after so many decisions."""
+
+    decision: int
+    time: float
+    name: str
+    value: Any
+    who: str | None
+
+
 class Name(NamedTuple):
     """The id that decisions go by after the first `decisions`, until the next."""
 
@@ -139,6 +167,7 @@ def decided(
     index: int,
     probabilities: np.ndarray,
     subject: str | None = None,
+    held: Held | None = None,
 ) -> DecisionRow:
     """The row of a decision for one of the actions on offer."""
     context, actions, name = offer.context, offer.actions, None
@@ -152,7 +181,7 @@ def decided(
     elif actions is not None:
         description = actions[index]
     features = np.concatenate(numbers or [np.zeros(0)]).astype(probabilities.dtype)
-    about = (features, probabilities, context, description, subject)
+    about = (features, probabilities, context, description, subject, None, held)
     return DecisionRow(number, time, index, name, *about, offer=offer)
 
 
@@ -163,7 +192,9 @@ def decision_row(
     features, shares = (
         part.astype(dtype, copy=False).tobytes() for part in (row.features, row.probabilities)
     )
-    about = (row.subject, row.context, item, features, shares, available)
+    control, *share = (None, None, None) if row.held is None else row.held
+    held = (control if control is None else int(control), *share)
+    about = (row.subject, row.context, item, features, shares, available, *held)
     return seal("decisions", (row.number, float(row.time), row.chosen, name, *about))
 
 
@@ -194,23 +225,25 @@ def from_rows(
     revision: Sequence[Any] | None,
     dtype: np.dtype,
 ) -> DecisionRow:
-    number, at, chosen, action, subject, context, _, features, shares, available = decision
+    number, at, chosen, action, subject, context, _, features, shares, available, *held = decision
     numbers = np.frombuffer(features, dtype), np.frombuffer(shares, dtype)
     name = None if action is None else _name(action)
-    about = (context, description, subject, available)
+    control, holdback, baseline = held
+    group = None if control is None else Held(bool(control), holdback, baseline)
+    about = (context, description, subject, available, group)
     row = DecisionRow(number, at, chosen, name, *numbers, *about)
     if outcome is None:
         return row
     sequence, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return DecisionRow(*row[:10], sequence, first, reward, learned, bool(expired), first)
+        return DecisionRow(*row[:11], sequence, first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
     was = bool(expired) and begun
-    return DecisionRow(*row[:10], sequence, now, reward, learned, was, first, at)
+    return DecisionRow(*row[:11], sequence, now, reward, learned, was, first, at)
 
 
 _name = lru_cache(2**14)(json.loads)

@@ -41,6 +41,9 @@ COLUMNS = {  # without foreign keys, which would look for what refers to every r
         "features BLOB NOT NULL",  # numbers given of the context and the chosen action
         "probabilities BLOB NOT NULL",  # of every action on offer
         "available BLOB",  # a bit for every action on offer; NULL: all could be chosen
+        "control INTEGER",  # 1: left to the baseline; 0: to the agent; NULL: nothing was held back
+        "holdback REAL",  # the share that was left to the baseline then
+        "baseline REAL",  # how likely it was to choose what was chosen
     ],
     "outcomes": [
         "sequence INTEGER PRIMARY KEY",  # 1, 2, 3, ...: the order of learning
@@ -103,6 +106,21 @@ COLUMNS = {  # without foreign keys, which would look for what refers to every r
         "decision INTEGER NOT NULL",
         "deferred INTEGER NOT NULL",  # 1: nothing is assumed of it until it is activated
     ],
+    "metrics": [  # what else came of decisions; the last of a name holds
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "decision INTEGER NOT NULL REFERENCES decisions",
+        "time REAL NOT NULL",
+        "name TEXT NOT NULL",
+        "value REAL",
+    ],
+    "changes": [  # of settings that decide nothing of what is learned
+        "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
+        "decision INTEGER NOT NULL",  # how many there were
+        "time REAL NOT NULL",
+        "name TEXT NOT NULL",
+        "value TEXT NOT NULL",  # JSON: what it is from then on
+        "who TEXT",  # changed it, if that was said
+    ],
     "bases": [  # states that know what is no longer in the tables
         "name TEXT PRIMARY KEY",
         "content BLOB NOT NULL",
@@ -127,6 +145,10 @@ SCHEMA = {
 }
 LEASES = ["name TEXT PRIMARY KEY", "holder TEXT NOT NULL", "until REAL NOT NULL"]
 SCHEMA["leases"] = f"CREATE TABLE leases ({', '.join(LEASES)})"  # who does what, until when
+INDEXES = (
+    "CREATE INDEX decisions_by_subject ON decisions (subject, number) WHERE subject IS NOT NULL",
+    "CREATE INDEX metrics_by_decision ON metrics (decision, name, number)",
+)
 INSERT = {
     table: f"INSERT INTO {table} VALUES ({', '.join('?' * (len(columns) + 1))})"
     for table, columns in COLUMNS.items()
@@ -176,7 +198,7 @@ def new_id() -> str:
 def create(db: Any, id: str, precision: str, file: str) -> None:
     """The tables of a new ledger, within a transaction."""
     about = {"format": str(FORMAT), "precision": precision, "file": file}
-    for statement in SCHEMA.values():
+    for statement in (*SCHEMA.values(), *INDEXES):
         db.execute(statement)
     db.executemany(INSERT["about"], [seal("about", row) for row in about.items()])
     db.execute(INSERT["ids"], seal("ids", (0, id, 0, 0, time.time())))

@@ -76,6 +76,8 @@ def _rewrite(db: Any) -> None:
     schema.record_counts(db)
     for table in tables:
         db.execute(f"DROP TABLE old_{table}")
+    for statement in schema.INDEXES:
+        db.execute(statement)
 
 
 def _old(db: Any, table: str, key: str = "number", after: int | None = -1) -> Iterator[Any]:
@@ -133,7 +135,8 @@ def _decisions(db: Any, spans: list[tuple[int, Any]], forgotten: bool) -> Iterat
             available = following
             start, following = next(ahead)
         numbers = b"" if forgotten else features
-        yield (number, time, chosen, action, None, None, None, numbers, shares, available)
+        row = (number, time, chosen, action, None, None, None, numbers, shares, available)
+        yield (*row, None, None, None)
 
 
 class _Offers:

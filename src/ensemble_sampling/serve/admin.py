@@ -3,6 +3,7 @@ shadows and the agent in charge, and import what another bandit has learned."""
 
 import time
 from base64 import b64encode
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -11,33 +12,60 @@ from msgspec import structs
 
 from .. import checks
 from ..decide import shadows
+from ..decide.control import Control
 from ..decide.replica import Replica, base_states, resume
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
 from ..files import Damaged
 from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
-from .replicas import APPRENTICE, SETTINGS, Replicas, as_served
+from .replicas import APPRENTICE, HELD, SETTINGS, Replicas, as_served
 from .types import Refused, Settings, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
 
 
-def configure(replicas: Replicas, settings: Settings) -> None:
-    """Change the settings, in all processes."""
+def configure(replicas: Replicas, settings: Settings, who: str | None = None) -> None:
+    """Change the settings, in all processes; the ledger keeps who did."""
     with replicas.change():
         ledger, main = replicas.ledger, replicas.main
         with refusing():
             checks.outcome(settings.default)
             if settings.wait is not None and main.width is not None:
                 main.outcome(settings.default, ledger)  # refuses what the agent cannot learn
+            given = {name: getattr(settings, name) for name in HELD}
+            control = Control.of(ledger, ledger.decision_id(0))
+            control = control.changed(ledger, main.setup, **given)
+        control.record(ledger, who)
         apprentice = shadows.recorded(ledger).get(APPRENTICE)
         if settings.mode == "apprentice" and apprentice is None:
             ledger.add_shadow(APPRENTICE, main.setup.description)
         if settings.mode != "apprentice" and apprentice is not None:
             ledger.add_shadow(APPRENTICE, None)
-        ledger.set(SETTINGS, structs.asdict(settings))
+        own = {name: v for name, v in structs.asdict(settings).items() if name not in HELD}
+        if own != ledger.setting(SETTINGS):
+            ledger.change(SETTINGS, own, who)
+
+
+def halt(replicas: Replicas, metric: str) -> None:
+    """Leave all decisions to the baseline, since the bound of a metric is broken."""
+    with replicas.turn():
+        control = replace(Control.of(replicas.ledger), halted=metric)
+        control.record(replicas.ledger, "guardrail")
+        replicas.take_settings(replicas.ledger)
+
+
+def resume_agent(replicas: Replicas, who: str | None = None) -> bool:
+    """See `Bandit.resume`."""
+    with replicas.turn():
+        control = Control.of(replicas.ledger)
+        if control.halted is None:
+            return False
+        control = replace(control, halted=None, since=replicas.ledger.decisions)
+        control.record(replicas.ledger, who)
+        replicas.take_settings(replicas.ledger)
+        return True
 
 
 def keep(replicas: Replicas, name: str, content: bytes | None) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from ..decide.decisions import Values
 from ..decide.explain import Explanation, explain
 from ..decide.programs import Drawn, room
 from ..decide.replica import MANY, Replica
+from ..decide.sticky import again
 from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Event, Opinion
 from ..ledger.rows import decided
@@ -178,8 +179,12 @@ class Decider:
         elif settings.floor:
             shares = (1 - settings.floor) * shares + settings.floor * free / free.sum()
             index = self._index(shares)
+        held, divider = None, self.replicas.divider
+        if divider is not None and settings.mode != "apprentice":
+            made = Drawn(index, shares, values)
+            index, shares, held = divider.divide(number, offer, made, request.subject)
         shares = shares.astype(ledger.dtype, copy=False)
-        row = decided(number, time.time(), offer, index, shares, request.subject)
+        row = decided(number, time.time(), offer, index, shares, request.subject, held)
         shadows, apprentice = self.replicas.shadows, self.replicas.apprentice
         said = shadows.opinions(ledger, [row]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
@@ -204,26 +209,49 @@ class Decider:
         rows: list[DecisionRow] = []
         said: list[Opinion] = []
         events: list[Event] = []
+        mine: dict[str | None, DecisionRow] = {}
         first, made = ledger.decisions, []
         for request, row, opinions, decision in drafts:
             key = (request.event, request.slot)
             if key in known:
                 made.append(known[key])
                 continue
+            held = self._holds(row, mine)
+            if held is not None:
+                made.append(held)
+                if request.event:
+                    number = ledger.number(held.id)
+                    events.append(Event(request.event, request.slot, number, request.deferred))
+                    known[key] = held
+                continue
             number = first + len(rows)
             decision.id = ledger.decision_id(number)
             rows.append(row._replace(number=number))
+            mine[row.subject] = rows[-1]
             said += [opinion._replace(decision=number) for opinion in opinions]
             made.append(decision)
             if request.event:
                 events.append(Event(request.event, request.slot, number, request.deferred))
                 known[key] = structs.replace(decision, again=True)
-        if rows:
+        if rows or events:
             ledger.add_decisions(rows, said, events=events)
         answers = iter(made)
         return [
             [next(answers) for _ in group] if isinstance(group, list) else group for group in groups
         ]
+
+    def _holds(self, row: DecisionRow, batch: Mapping[str | None, DecisionRow]) -> Decision | None:
+        """The decision that holds for a subject already, see `sticky.again`."""
+        control, offer = self.replicas.control, row.offer
+        if not control.sticky or offer is None:
+            return None
+        known = again(control, self._ledger, row.subject, offer, row.time, batch)
+        if known is None:
+            return None
+        before, place = known
+        found = _decision(Choose(), before, offer.names, None)
+        found.id, found.again, found.index = self._ledger.decision_id(before.number), True, place
+        return found
 
     def _again(self, event: Event) -> Decision:
         """The answer that an event got before."""
@@ -347,6 +375,7 @@ def _decision(
         spread=None if spread is None else spread.tolist(),
         time=row.time,
         again=False,
+        control=None if row.held is None else row.held.control,
     )
 
 

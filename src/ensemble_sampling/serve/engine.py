@@ -28,6 +28,7 @@ PACE = 0.1  # seconds between two updates, at least
 QUIET = 5.0  # seconds without requests and news, after which updates become rare
 SELDOM = 1.0  # seconds between two updates then
 PATIENCE = 30.0  # seconds that a request waits for its turn
+BEHIND = 60.0  # seconds that a state may be behind before that is said
 AGAIN = 10.0  # seconds after which the same trouble is logged again
 MOST = 64  # requests in one transaction, so that the first does not wait too long
 TROUBLE = ("it cannot learn or follow; the service's log says why", "the ledger does not answer")
@@ -265,10 +266,17 @@ class Engine:
         behind: seconds, the age of the oldest outcome it does not know.
         learner: who learns, None for nobody; `learning`: whether that is this process.
         trouble: what keeps it from learning or following; None: nothing.
-        floor: the share of decisions left to chance.
+        floor: the share of decisions left to chance; holdback: to the baseline.
+        health: what is wrong, a sentence by kind, see `decide.health`.
         latency: milliseconds of the last 1,000 decisions.
         """
         updater, took = self.updater, [*self._latencies] or [np.nan]
+        health = dict(updater.health)
+        if updater.behind > BEHIND:
+            health["behind"] = (
+                f"the state that decides does not know outcomes of {updater.behind:.0f} s ago: "
+                "look at `trouble`, at the learner's process and at its load"
+            )
         low, high = 1000 * np.quantile(took, [0.5, 0.99])
         return {
             "decisions": updater.decisions,
@@ -279,6 +287,8 @@ class Engine:
             "learning": updater.learning,
             "trouble": self.trouble,
             "floor": self.replicas.floor,
+            "holdback": self.replicas.control.share,
+            "health": health,
             "latency": {"p50": low, "p99": high},
         }
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from ..decide import metrics
 from ..decide.outcomes import Outcomes
 from ..decide.replica import Replica
 from ..ledger.ledger import Ledger
@@ -84,6 +85,16 @@ def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
             new = how(outcomes, id, decided, *given)
         outcomes.record()
         return new
+
+
+def observe_metrics(replicas: Replicas, id: str, values: dict[str, float]) -> bool:
+    """See `Bandit.observe`."""
+    with replicas.turn():
+        number = _numbers(replicas.ledger, [id]).get(id)
+        if number is None or not (known := replicas.ledger.find([number])):
+            raise _unknown(id)
+        with refusing():
+            return metrics.observe(replicas.ledger, id, known[number], values)
 
 
 def expire(replicas: Replicas, older_than: float, outcome: Any) -> int:

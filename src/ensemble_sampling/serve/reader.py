@@ -3,12 +3,17 @@
 import threading
 import time
 from base64 import b64decode
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
 from ..decide import overview
+from ..decide.control import Control
 from ..decide.explain import find
+from ..decide.lift import Lift, lift
+from ..decide.metrics import Metric, metrics
+from ..decide.segments import Segments, segments
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
@@ -18,6 +23,7 @@ from .admin import KEPT
 from .decider import Decider
 from .types import Page, Refused, encoded
 
+REMEMBERED = 20  # answers that took long
 PAGE = 4_000_000  # bytes of JSON in one part of a log, unless a single decision takes more
 
 
@@ -26,7 +32,7 @@ class Reader:
 
     def __init__(self, place: Any, decider: Decider):
         self._place, self._decider = place, decider
-        self._summarizing, self._summary = threading.Lock(), (0.0, {})
+        self._reading, self._found = threading.Lock(), dict[Any, tuple[float, Any]]()
 
     def _ledger(self) -> closing[Ledger]:
         return closing(Ledger(self._place, write=False))
@@ -64,20 +70,68 @@ class Reader:
         return {name: [one[n] for one in entries] for n, name in enumerate(COLUMNS)}
 
     def summary(self) -> dict[str, Any]:
-        """`decide.summary.Summary` as a dictionary. It takes the whole history; where that takes
-        long, an earlier summary is returned for a while."""
-        with self._summarizing:
-            due, found = self._summary
+        """`decide.summary.Summary` as a dictionary."""
+        return self._seldom("summary", self._summary)
+
+    def _summary(self) -> dict[str, Any]:
+        times, warnings = self._decider.replicas.noticed()
+        with self._ledger() as ledger:
+            return asdict(summarize(ledger, times, warnings=warnings))
+
+    def _seldom(self, what: Any, read: Callable[[], Any]) -> Any:
+        """What takes the whole history; where that takes long, what was found earlier is returned
+        for a while."""
+        with self._reading:
+            due, found = self._found.get(what, (0.0, None))
             if time.monotonic() < due:
                 return found
-            times, warnings = self._decider.replicas.noticed()
             began, worked = time.monotonic(), time.thread_time()
-            with self._ledger() as ledger:
-                found = asdict(summarize(ledger, times, warnings=warnings))
+            found = read()
             # Waiting counts little: else summaries of short histories were old on a busy machine.
             took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
-            self._summary = (time.monotonic() + (20 * took if took > 0.1 else 0.0), found)
+            self._found.pop(what, None)
+            if took > 0.1:
+                self._found[what] = time.monotonic() + 20 * took, found
+            while len(self._found) > REMEMBERED:
+                del self._found[next(iter(self._found))]
             return found
+
+    def lift(self, metric: str | None, daily: bool) -> Lift:
+        """See `Bandit.lift`."""
+
+        def read() -> Lift:
+            with self._ledger() as ledger:
+                return lift(ledger, metric, daily)
+
+        return self._seldom(("lift", metric, daily), read)
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """See `Bandit.metrics`."""
+
+        def read() -> tuple[Metric, ...]:
+            with self._ledger() as ledger:
+                return metrics(ledger, Control.of(ledger))
+
+        return self._seldom("metrics", read)
+
+    def segments(self, key: str) -> Segments:
+        """See `Bandit.segments`."""
+
+        def read() -> Segments:
+            with self._ledger() as ledger:
+                try:
+                    return segments(ledger, key)
+                except Damaged:
+                    raise
+                except ValueError as error:
+                    raise Refused("unknown", str(error)) from error
+
+        return self._seldom(("segments", key), read)
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Which settings were changed, when and by whom, oldest first."""
+        with self._ledger() as ledger:
+            return [change._asdict() for change in ledger.changes()]
 
     def history(self, buckets: int = 60) -> list[dict[str, Any]]:
         """Decisions over time in equal parts of it, oldest first, see `overview.history`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..decide.control import Control, Divider
 from ..decide.replica import Replica, resume
 from ..decide.setup import Options, Setup
 from ..decide.shadows import Recorded, Shadows, recorded, watching
@@ -14,6 +15,7 @@ from ..ledger.ledger import Ledger
 from .types import Refused, Settings
 
 SETTINGS = "service"  # the name under which a ledger stores them
+HELD = ("holdback", "baseline", "sticky", "guard", "fallback")  # settings that `Control` has
 APPRENTICE = "apprentice"  # the shadow that stands for the agent while it does not decide
 
 
@@ -28,6 +30,7 @@ class Replicas:
     begins: whether to record the configuration where nobody has; else that is `unknown`.
     main: the replica of the agent in charge.
     name: of the candidate that was promoted, else "default".
+    control: what is held back from it, which `divider` does; None: nothing is.
     loaded: the version of the configuration that is known here.
     began: whether it was this one that recorded the configuration.
     door: held while any of this is changed, or the ledger is used.
@@ -48,6 +51,7 @@ class Replicas:
         self.door = threading.RLock()
         self.main, self.shadows = Replica(as_served(self.given), follows=True), Shadows()
         self.settings, self.began = Settings(), False
+        self.control, self.divider = Control(), None
         self.loaded: tuple[int, int] | None = None
         self.ledger = Ledger(place, shared=True)
         try:
@@ -72,7 +76,8 @@ class Replicas:
         shadow, keeps its state."""
         former = [self.main, *self.shadows.replicas().values()]
         self.name, self.options, self.main = self._in_charge()
-        self.settings = settings(self.ledger)
+        self.divider = self._divider(self.control)
+        self.take_settings(self.ledger)
         self.apprentice = recorded(self.ledger).get(APPRENTICE)
         self.shadows = self.watching(self.ledger, self.main)
         for replica in (self.main, *self.shadows.replicas().values()):
@@ -81,6 +86,15 @@ class Replicas:
             if same and same[0].width == replica.width:
                 replica.version = same[0].version
         self.loaded = self.ledger.configured
+
+    def take_settings(self, ledger: Ledger) -> None:
+        """Take over settings that are recorded."""
+        self.settings, control = settings(ledger), Control.of(ledger)
+        if control != self.control:
+            self.control, self.divider = control, self._divider(control)
+
+    def _divider(self, control: Control) -> Divider | None:
+        return Divider.of(control, None, self.main.setup, self.ledger)
 
     def _in_charge(self) -> tuple[str, Options, Replica]:
         """(name, options, replica) of the agent that the ledger was begun with, or else of the
@@ -145,4 +159,6 @@ def as_served(options: Options) -> Setup:
 
 def settings(ledger: Ledger) -> Settings:
     """The settings that a ledger stores, or the defaults."""
-    return msgspec.convert(ledger.setting(SETTINGS) or {}, Settings)
+    control = Control.of(ledger)
+    held = {name: getattr(control, name) for name in HELD}
+    return msgspec.convert({**(ledger.setting(SETTINGS) or {}), **held}, Settings)

@@ -179,6 +179,12 @@ class Settings(Body):
         agent only says what it would have done.
     floor: the share of decisions left to chance, beside what the agent itself explores.
     retain: days for which decisions and what came of them are kept; None: for ever.
+    holdback: the share of decisions, or of subjects where these are named, left to the baseline.
+    baseline: "first" (that is available), "uniform", {"action": NAME}, "frozen" (the agent as it is
+        now), or {"frozen": DATE}.
+    sticky: seconds for which a subject is given the same action again.
+    guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
+    fallback: whether one that is broken leaves all decisions to the baseline, until `resume`.
     """
 
     wait: Seconds | None = None
@@ -187,6 +193,18 @@ class Settings(Body):
     mode: Literal["online", "apprentice"] = "online"
     floor: Share = 0.0
     retain: Days | None = None
+    holdback: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    baseline: str | dict[str, Label] = "first"
+    sticky: Seconds = 0.0
+    guard: dict[str, tuple[Literal["<=", ">="], float]] = {}
+    fallback: bool = False
+
+
+class Observe(Body):
+    """What else came of a decision, numbers by name; a value that is there is replaced."""
+
+    id: Id
+    values: Annotated[dict[str, float], Meta(min_length=1, max_length=50)]
 
 
 class Shadow(Body):
@@ -224,7 +242,11 @@ class Failure(Struct):
 
 
 class Decision(Struct):
-    """A decision, on disk: what was chosen, and how likely each action was."""
+    """A decision, on disk: what was chosen, and how likely each action was.
+
+    `control`: whether it was left to the baseline; None where nothing is held back. `again`: it was
+    made before, for the same event or subject; `index` is where its action is now.
+    """
 
     id: str
     event: str | None
@@ -238,6 +260,7 @@ class Decision(Struct):
     spread: list[float | None] | None
     time: float
     again: bool
+    control: bool | None = None
 
 
 class Decisions(Struct):

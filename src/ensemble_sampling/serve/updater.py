@@ -7,13 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..decide import health
+from ..decide.metrics import Guarding
 from ..decide.replica import Replica, resume
 from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
 from ..ledger.ledger import Ledger
-from .admin import retain
+from . import admin
 from .outcomes import expire
-from .replicas import Replicas, as_served, settings
+from .replicas import Replicas, as_served
 from .types import Refused
 
 LEASE = 5.0  # seconds for which nobody else may learn, renewed in a third of it
@@ -21,6 +23,7 @@ STEP = 256  # outcomes learned before the state is handed on
 SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that shows that a process follows
 REMOVE = 3600.0  # seconds between two removals of old decisions
+EXAMINED = 10.0  # seconds between two looks at the health of a bandit, or more
 TIDY = 1.0  # seconds between two tidyings of the database
 EVERY = 0.25  # seconds between two steps, unless there is something new
 
@@ -60,6 +63,7 @@ class Updater:
     behind: seconds, the age of the oldest outcome or revision that decisions here do not know.
     decisions, outcomes: in the ledger; `known` outcomes are in the state that decides here.
     changed: when these last changed, by `time.monotonic`.
+    health: what is wrong, by kind, see `decide.health`; looked at now and then.
     waits: whether it will assume outcomes for decisions that are pending.
     """
 
@@ -71,7 +75,9 @@ class Updater:
         self.decisions = self.outcomes = self.known = 0
         self.changed = time.monotonic()
         self._learns, self._renew, self._due, self._untidy = learns, 0.0, 0.0, 0.0
-        self._remove = 0.0
+        self._remove, self._examine = 0.0, 0.0
+        self._guarding = Guarding()
+        self.health: dict[str, str] = {}
         self._seen: dict[str, Any] = {}  # the last version read, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
@@ -111,7 +117,8 @@ class Updater:
                 self._reload()
             self._replica.sync(self._ledger, STEP)
             self._shadows.sync(self._ledger, STEP)
-            self._replicas.settings = now = settings(self._ledger)
+            self._replicas.take_settings(self._ledger)
+            now = self._replicas.settings
         replicas = {None: self._replica, **self._shadows.replicas()}
         self._publish([one for name, one in replicas.items() if self._hand_on(name, one)])
         self._measure()
@@ -120,7 +127,10 @@ class Updater:
             expire(self._replicas, now.wait, now.default)
         if now.retain is not None and time.monotonic() >= self._remove:
             self._remove = time.monotonic() + REMOVE
-            retain(self._replicas, now.retain)
+            admin.retain(self._replicas, now.retain)
+        beyond = self._guarding.broken(self._ledger, self._replicas.control)
+        if beyond is not None and now.fallback:
+            admin.halt(self._replicas, beyond)
 
     def _hand_on(self, shadow: str | None, replica: Replica) -> bool:
         """Give the deciding replica what this one has learned, unless that one knows more: after a
@@ -174,7 +184,7 @@ class Updater:
             if seen[0] is not None and seen != self._seen.get(replica.file):
                 read.append((seen, replica, self._ledger.stored(replica.file)))
         with self._ledger.turn(write=False):  # begun after reading: it knows all that they know
-            self._replicas.settings = settings(self._ledger)
+            self._replicas.take_settings(self._ledger)
             for seen, replica, content in read:
                 if replica.width is None or content is None:
                     continue
@@ -201,6 +211,11 @@ class Updater:
             (self.decisions, self.outcomes), self.changed = there, time.monotonic()
         self.known = known
         self.behind = max(0.0, time.time() - min(times)) if times else 0.0
+        if time.monotonic() >= self._examine:
+            began = time.monotonic()
+            with self._ledger.turn(write=False):
+                self.health = health.found(self._ledger)
+            self._examine = time.monotonic() + max(EXAMINED, 50 * (time.monotonic() - began))
 
     def close(self) -> None:
         """Save what was learned, and let another process learn at once."""

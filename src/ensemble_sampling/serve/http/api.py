@@ -4,6 +4,9 @@ from typing import Any
 
 from msgspec import structs
 
+from ...decide.lift import Lift
+from ...decide.metrics import Metric
+from ...decide.segments import Segments
 from ...evaluation.evaluate import evaluate
 from ...evaluation.log import Log
 from ...files import Damaged
@@ -36,6 +39,7 @@ MADE = {
 }
 SUCCESS = {"id": "visit-4711", "outcome": 1.0}
 FAILURE = {"id": "visit-4711", "outcome": 0.0}
+RETURNED = {"id": "visit-4711", "values": {"margin": 3.2, "returned": 0}}
 ORDER = {"id": "visit-4711", "amount": 12.5, "ref": "order-1"}
 
 
@@ -116,6 +120,12 @@ def expire(call: Call, body: types.Expire) -> types.Expired:
     return types.Expired(outcomes.expire(call.engine.replicas, body.older_than, body.outcome))
 
 
+@operation("POST", "observe", "learn", example=RETURNED, answered={"new": True})
+def observe(call: Call, body: types.Observe) -> types.New:
+    """What else came of a decision, numbers by name: compared, and kept within bounds."""
+    return types.New(outcomes.observe_metrics(call.engine.replicas, body.id, body.values))
+
+
 PAGE = {
     "first": Range(0, 0, 2**53, "the number of the first decision"),
     "count": Range(100, 1, 1000, "how many at most; fewer come where they take much room"),
@@ -126,6 +136,39 @@ PAGE = {
 def log(call: Call) -> types.Page:
     """Decisions, what was on offer, propensities and outcomes, page by page."""
     return call.engine.reader.page(call.query["first"], call.query["count"])
+
+
+DAILY = {"daily": Range(0, 0, 1, "1: also day by day")}
+
+
+@operation("GET", "lift", "read", query=DAILY)
+def lift(call: Call) -> Lift:
+    """What the bandit earns compared with the baseline that a part of decisions is left to."""
+    return call.engine.reader.lift(None, call.query["daily"] == 1)
+
+
+@operation("GET", "metrics", "read")
+def observed(call: Call) -> list[Metric]:
+    """What else came of decisions, with the bandit and without, and within its bounds or not."""
+    return list(call.engine.reader.metrics())
+
+
+@operation("GET", "metrics/{metric}", "read", query=DAILY)
+def metric(call: Call) -> Lift:
+    """The values of a metric with the bandit and without."""
+    return call.engine.reader.lift(call.params["metric"], call.query["daily"] == 1)
+
+
+@operation("GET", "segments/{key}", "read")
+def segments(call: Call) -> Segments:
+    """Reward, lift, actions and exploration by what contexts say under a key."""
+    return call.engine.reader.segments(call.params["key"])
+
+
+@operation("GET", "changes", "read")
+def changes(call: Call) -> list[dict[str, Any]]:
+    """Which settings were changed, when and by whom."""
+    return call.engine.reader.changes()
 
 
 @operation("GET", "summary", "read")
@@ -222,8 +265,19 @@ def settings(call: Call) -> types.Settings:
 @operation("PUT", "settings", "admin", 409, example={"wait": 600, "default": 0.0, "floor": 0.05})
 def configure(call: Call, body: types.Settings) -> types.Settings:
     """Change the settings of a bandit."""
-    admin.configure(call.engine.replicas, body)
-    return body
+    admin.configure(call.engine.replicas, body, _who(call))
+    return call.engine.replicas.settings
+
+
+@operation("POST", "resume", "admin", answered={"changed": True})
+def resume(call: Call) -> types.Changed:
+    """Let the bandit decide again after the bound of a metric was broken."""
+    return types.Changed(admin.resume_agent(call.engine.replicas, _who(call)))
+
+
+def _who(call: Call) -> str | None:
+    """The key, by its id and its note."""
+    return None if call.key is None else f"{call.key.id} {call.key.note}".strip()
 
 
 @operation(

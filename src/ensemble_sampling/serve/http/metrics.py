@@ -15,6 +15,8 @@ from prometheus_client.core import CounterMetricFamily as Count
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from ...decide.health import KINDS
+
 MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
@@ -59,3 +61,12 @@ def _states(bandits: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
         for bandit, status in bandits.items():
             family.add_metric([bandit], float(value(status)))
         yield family
+    family = Gauge(
+        "ensemble_unhealthy",
+        "1 if a health check fails; /status says why.",
+        labels=["bandit", "check"],
+    )
+    for bandit, status in bandits.items():
+        for check in KINDS:
+            family.add_metric([bandit, check], float(check in status["health"]))
+    yield family

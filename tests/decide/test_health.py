@@ -1,0 +1,79 @@
+"""What is wrong with the data is said in a sentence; where nothing is, nothing is said."""
+
+import re
+
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.decide import health
+from ensemble_sampling.ledger import ledger as ledger_module
+from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
+from ensemble_sampling.ledger.rows import Held
+
+COUNT = 1000
+
+
+def made(
+    monkeypatch, delay=60.0, came=lambda n, control: True, share=0.1, chances=(0.5, 0.5), **about
+):
+    """A ledger of decisions made every minute, a share of them left to the baseline."""
+    rng, ledger = np.random.default_rng(0), Ledger(None)
+    control = rng.random(COUNT) < share
+    shares, none = np.array(chances, np.float32), np.zeros(0, np.float32)
+    rows = [
+        DecisionRow(
+            n, 1e9 + 60 * n, 0, None, none, shares, held=Held(bool(control[n]), 0.1, 1.0), **about
+        )
+        for n in range(COUNT)
+    ]
+    ledger.add_decisions(rows)
+    for n in range(COUNT):
+        if came(n, control[n]):
+            monkeypatch.setattr(ledger_module.time, "time", lambda n=n: 1e9 + 60 * n + delay)
+            ledger.add_outcomes([OutcomeRow(n, 1.0, 1.0)])
+    return ledger
+
+
+CASES = {
+    "nothing": ({}, None),
+    "split": ({"share": 0.2}, "were left to the baseline, and 0.1 of them should be"),
+    "arrival": (
+        {"came": lambda n, control: control or n % 3 == 0},
+        "outcomes come more often in one group",
+    ),
+    "few": ({"came": lambda n, control: n % 25 == 0}, "outcomes came of 4.0% of the .* last"),
+    "late": ({"delay": 30_000.0}, "half of the outcomes come later than 8.33 hours after"),
+    "chances": ({"chances": (1.0, 0.0)}, "in 100% of the last 500 decisions some action had no"),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_each_fault_is_said_and_no_other(kind, monkeypatch):
+    about, said = CASES[kind]
+    found = health.found(made(monkeypatch, **about))
+    assert list(found) == ([] if said is None else [kind])
+    for text in found.values():
+        assert re.search(said, text)
+
+
+def test_actions_that_are_never_on_offer_and_a_baseline_that_is_not():
+    agent = es.ThompsonSampling(es.Exact(es.IndependentArms(3)))
+    bandit = es.Bandit(
+        agent, actions=["a", "b", "c"], holdback=0.2, baseline={"action": "c"}, floor=0.1
+    )
+    with pytest.warns(UserWarning, match="'c' is not on offer"):
+        bandit.choose_many(contexts=[None] * 600, available=[["a", "b"]] * 600)
+    first, second = bandit.summary().warnings
+    assert first.startswith("c of 3 actions could not be chosen in any of the last 600 decisions")
+    assert "the baseline 'c' was not on offer in" in second
+    bandit.choose()
+    assert not any("could not be chosen" in said for said in bandit.summary().warnings)
+
+
+def test_nothing_is_said_of_nothing():
+    assert health.found(Ledger(None)) == {}
+
+
+def test_kinds_are_all_there_are():
+    assert {*CASES} - {"nothing"} < {*health.KINDS}
