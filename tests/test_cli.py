@@ -72,7 +72,7 @@ def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypat
 def test_a_missing_library_is_named_with_its_extra(capsys):
     with pytest.raises(typer.Exit), cli._errors():
         raise ModuleNotFoundError(name="psycopg")
-    told = "error: this needs psycopg: pip install 'ensemble-sampling[postgres]'\n"
+    told = "error: this needs psycopg: pip install 'psycopg[binary]>=3.2' (extra 'postgres')\n"
     assert capsys.readouterr().err == told
     for error in (ModuleNotFoundError(name="of_ones_own"), BrokenPipeError()):
         with pytest.raises(type(error)), cli._errors():

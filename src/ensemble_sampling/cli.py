@@ -19,17 +19,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .extras import EXTRAS, install
+
 # Everything is freed with the process: collecting garbage before that takes half a second.
 atexit.register(gc.freeze)
-
-
-EXTRAS = {
-    "ray": "ray",
-    "psycopg": "postgres",
-    "sklearn": "sklearn",
-    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
-}
-"""The extra that brings a library with it."""
 
 
 @contextmanager
@@ -44,8 +37,7 @@ def _errors() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
-        _warn(f"error: this needs {error.name}: pip install 'ensemble-sampling[{extra}]'")
+        _warn(f"error: this needs {error.name}: {install(error.name)}")
         raise typer.Exit(2) from error
     except (ValueError, OSError) as error:
         _warn(f"error: {error}")
