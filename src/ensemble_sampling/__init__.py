@@ -15,9 +15,8 @@ def __getattr__(name: str) -> Any:
     try:
         return _attribute(name)
     except AttributeError as error:
-        if name.startswith("_"):
-            raise
         alike = [known for known in __all__ if known.lower() == name.lower()]
-        alike += [f"{room}.{name}" for room in _ROOMS if hasattr(_attribute(room), name)]
+        if name[0].isupper():  # others may be modules, which Python is about to import
+            alike += [f"{room}.{name}" for room in _ROOMS if hasattr(_attribute(room), name)]
         hint = f": did you mean es.{alike[0]}?" if alike else ""
         raise AttributeError(f"ensemble_sampling has no {name!r}{hint}") from error
