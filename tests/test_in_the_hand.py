@@ -82,3 +82,14 @@ def test_every_evaluation_has_a_best(bandit):
     run = es.replay(log, es.Uniform())
     assert run.best is run.value
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_installation_page_names_every_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    page = (ROOT / "docs" / "install.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted({*project["optional-dependencies"]} - {"dev"})
+    assert f"ensemble_sampling-{es.__version__}-py3" in page
+    for text in (ROOT / "docs").rglob("*.md"):
+        assert "install ensemble-sampling" not in text.read_text()  # from no index that has it
+        assert "'ensemble-sampling[" not in text.read_text()
