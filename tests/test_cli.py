@@ -1,6 +1,7 @@
 """The command line: thin, quiet off the terminal, and plain about mistakes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -69,10 +70,19 @@ def test_mistakes_are_told_in_a_sentence(arguments, message, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_alone_it_says_in_five_lines_what_one_can_do():
+    done = runner.invoke(app, [])
+    assert done.exit_code == 0
+    assert len(done.stdout.splitlines()) == 5
+    named = re.findall(r"\b[a-z]{3,}\b", " ".join(x[:26] for x in done.stdout.splitlines()[:4]))
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"serve", "inspect", "evaluate", "reproduce", "run", "plan"} <= known & {*named}
+
+
 def test_a_missing_library_is_named_with_its_extra(capsys):
     with pytest.raises(typer.Exit), cli._errors():
         raise ModuleNotFoundError(name="psycopg")
-    told = "error: this needs psycopg: pip install 'ensemble-sampling[postgres]'\n"
+    told = "error: this needs psycopg: pip install 'psycopg[binary]>=3.2' (extra 'postgres')\n"
     assert capsys.readouterr().err == told
     for error in (ModuleNotFoundError(name="of_ones_own"), BrokenPipeError()):
         with pytest.raises(type(error)), cli._errors():

@@ -9,7 +9,8 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "files", "linalg", "rewards"),
+    ("core", "checks", "code", "compilation", "config", "extras", "files", "linalg", "rewards"),
+    ("tables",),
     ("intervals", "networks", "fast"),
     ("sequences",),
     ("learners",),

@@ -19,18 +19,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from .extras import EXTRAS, install
+
 # Everything is freed with the process: collecting garbage before that takes half a second.
 atexit.register(gc.freeze)
-
-
-EXTRAS = {
-    "ray": "ray",
-    "psycopg": "postgres",
-    "sklearn": "sklearn",
-    **dict.fromkeys(("gymnax", "gymnasium"), "episodes"),
-    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
-}
-"""The extra that brings a library with it."""
 
 
 @contextmanager
@@ -45,8 +37,7 @@ def _errors() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        extra = EXTRAS[error.name]
-        _warn(f"error: this needs {error.name}: pip install 'ensemble-sampling[{extra}]'")
+        _warn(f"error: this needs {error.name}: {install(error.name)}")
         raise typer.Exit(2) from error
     except (ValueError, OSError) as error:
         _warn(f"error: {error}")
@@ -79,9 +70,17 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+BRIEFLY = """\
+serve shop                 decide and learn over HTTP, in a folder that is made if it is not there
+inspect shop               how a bandit is doing; export, backup, upgrade do more with its ledger
+evaluate shop FILE         what other policies would have earned on its log
+reproduce, run FILE, plan  the paper's experiments, a study of yours, how many members you need
+--help, COMMAND --help     all commands, all options"""
+"""What one can do, in five lines."""
+
 app = typer.Typer(
     cls=_Commands,
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     help="Ensemble sampling: Thompson sampling for any model.",
 )
@@ -97,6 +96,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def main(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -105,6 +105,8 @@ def main(
     ] = False,
 ) -> None:
     """Ensemble sampling: Thompson sampling for any model."""
+    if context.invoked_subcommand is None:
+        typer.echo(BRIEFLY)
 
 
 class Scale(StrEnum):

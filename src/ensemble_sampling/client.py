@@ -30,6 +30,7 @@ from .decide.metrics import Metric
 from .decide.segments import Segment, Segments
 from .decide.shadows import Compared
 from .decide.summary import Summary
+from .extras import need
 
 if TYPE_CHECKING:
     import httpx
@@ -106,12 +107,7 @@ class _Requests:
             )
         self._retries = checks.size("retries", retries, least=0)
         self._path = f"/v1/bandits/{quote(bandit, safe='')}"
-        try:
-            import httpx
-        except ImportError as error:
-            raise ImportError(
-                "this needs httpx: pip install 'ensemble-sampling[client]'"
-            ) from error
+        httpx = need("httpx", "a client")
         self._unreachable = httpx.TransportError
         self._http = getattr(httpx, self._sender)(
             base_url=url.rstrip("/"),

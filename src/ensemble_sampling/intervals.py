@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from .tables import html_facts, shown
+
 TAIL = 0.025  # the chance that the truth is beyond either end
 SURE = 1e-6  # the chance that what is said without doubt is wrong
 NEVER = 1e-6  # a chance to be chosen that is as good as none
@@ -18,6 +20,14 @@ class Estimate(NamedTuple):
     stderr: float | None
     low: float | None
     high: float | None
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({', '.join(f'{k}={shown(v) or None}' for k, v in self._asdict().items())})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_facts("estimate", self._asdict())
 
     def widened(self, by: float) -> "Estimate":
         """Allowing for an error of up to `by` that no number of decisions makes smaller."""

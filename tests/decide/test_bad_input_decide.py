@@ -192,7 +192,6 @@ CALLS = [
     # ids
     (("linear", lambda b: b.learn(0, 1.0)), TypeError, "id is text"),
     (("linear", lambda b: b.learn(None, 1.0)), TypeError, "id is text"),
-    (("linear", lambda b: b.learn(DECIDED["linear"], 1.0)), TypeError, "id is text"),
     (("linear", lambda b: b.learn("", 1.0)), ValueError, "not the id"),
     (("linear", lambda b: b.learn("tea", 1.0)), ValueError, "not the id"),
     (("linear", lambda b: b.learn(number_of(""), 1.0)), ValueError, "not the id"),
@@ -282,6 +281,73 @@ def test_a_call_is_refused_and_nothing_is_recorded(call, error, word):
         function(bandit)
     assert word in str(raised.value)
     assert (bandit.summary().decisions, bandit.summary().outcomes) == before
+
+
+def fixed():
+    return es.Bandit(ARMS, actions=["tea", "coffee"])
+
+
+NATURAL = [
+    # what is meant for another argument, or another method
+    (lambda: fixed().choose({"user": 1}), ValueError, ["{'user': 1}", "did you mean context="]),
+    (lambda: es.Bandit().choose({"user": 1}), ValueError, ["did you mean context="]),
+    (lambda: es.Bandit(actions=["a", "b"]).choose({"age": 40}), ValueError, ["context="]),
+    (lambda: fixed().choose(["tea", "coffee"]), ValueError, ["available=['tea', 'coffee']"]),
+    (lambda: fixed().choose(["tea"]), ValueError, ["available=['tea']"]),
+    (lambda: fixed().choose("tea"), ValueError, ["['tea', 'coffee']", "available=['tea']"]),
+    (lambda: fixed().choose_many([{"x": 1.0}]), ValueError, ["did you mean context"]),
+    (lambda: es.Bandit().choose(), ValueError, ["features", "Bandit(actions=["]),
+    (lambda: es.Bandit().choose(context={"x": 1}), ValueError, ["Bandit(actions=["]),
+    (lambda: fixed().learn("tea", 1.0), ValueError, ["'tea'", "decision.id"]),
+    (lambda: fixed().learn(0, 1.0), TypeError, ["bandit.learn(decision.id, outcome)", "got 0"]),
+    (lambda: fixed().learn(1.0, "id"), TypeError, ["decision.id, outcome", "got 1.0"]),
+    (lambda: fixed().learn_many({"id": 1.0}), TypeError, ["list", "{'id': 1.0}"]),
+    (lambda: fixed().learn_many(("id", 1.0)), TypeError, ["pairs (id, outcome)", "'id'"]),
+    (lambda: fixed().promote("rival"), ValueError, ["'rival'", "there are []"]),
+    # what is not an agent
+    (lambda: es.Bandit(["tea", "coffee"]), TypeError, ["['tea', 'coffee']", "actions=[...]"]),
+    (lambda: es.Bandit("shop"), TypeError, ["'shop'", "Bandit.open(folder)"]),
+    (lambda: es.Bandit({"tea": LINEAR}), TypeError, ["actions=[...]"]),
+    (lambda: es.Bandit(es.EnsembleSampling), TypeError, ["write EnsembleSampling(...)"]),
+    (lambda: es.Bandit(es.Greedy), TypeError, ["write Greedy(...)"]),
+    (lambda: es.simulate(WORLD, LINEAR, 3, 2), TypeError, ["agent first", "LinearBandit"]),
+    (lambda: es.simulate([LINEAR], WORLD, 3, 2), TypeError, ["agent", "one after another"]),
+    (
+        lambda: es.simulate(fixed(), WORLD, 3, 2),
+        TypeError,
+        ["expected an agent", "Bandit(in memory"],
+    ),
+    (
+        lambda: es.plan(WORLD, es.Linear(2), 3, tolerance=0.1),
+        TypeError,
+        ["learner", "LinearBandit"],
+    ),
+    # names
+    (lambda: es.bandit, AttributeError, ["did you mean es.Bandit"]),
+    (lambda: es.UCB, AttributeError, ["'UCB'", "es.agents.UCB"]),
+    (lambda: es.Dropout, AttributeError, ["es.posteriors.Dropout"]),
+    (lambda: es.RandomWalkArms, AttributeError, ["es.worlds.RandomWalkArms"]),
+    (lambda: es.nothing, AttributeError, ["ensemble_sampling has no 'nothing'"]),
+]
+WORLD = es.LinearBandit(2, 3)
+
+
+@pytest.mark.parametrize(("call", "error", "words"), NATURAL)
+def test_a_natural_mistake_is_answered_by_what_was_meant(call, error, words):
+    with pytest.raises(error) as raised:
+        call()
+    assert [word for word in words if word not in str(raised.value)] == []
+
+
+def test_a_decision_is_taken_where_its_id_is():
+    bandit = fixed()
+    one, two = bandit.choose(), bandit.choose()
+    assert bandit.learn(one, 1.0)
+    assert bandit.learn_many([(two, 0.0), (one, 1.0)]) == 1
+    assert bandit.correct(one, 0.5)
+    assert bandit.add(two, 1.0)
+    assert bandit.explain(one).id == one.id
+    assert bandit.log()["outcome"] == [0.5, 1.0]
 
 
 def opened(tmp_path, *given, **named):

@@ -180,7 +180,8 @@ def test_no_answer_says_where_a_bandit_is_kept(tmp_path, caplog, monkeypatch):
     agents = tmp_path / "agents.py"
     agents.write_text(
         "import ensemble_sampling as es\n"
-        "AGENTS = {'own': es.EnsembleSampling(es.IndependentArms(2, 1.0), members=4)}\n"
+        "own = es.EpsilonGreedy(es.IndependentArms(2, 1.0), epsilon=lambda t: 0.1)\n"
+        "AGENTS = {'own': own}  # its record cannot make a function\n"
         "CANDIDATES = {'any': es.Uniform()}\n"
     )
     place, said = tmp_path / "secret", []

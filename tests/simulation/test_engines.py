@@ -97,11 +97,11 @@ def test_what_is_no_engine_is_refused():
 
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'ensemble-sampling\[ray\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'ray>=2.40' \(extra 'ray'\)"):
         es.simulation.Ray()
     ran = CliRunner().invoke(app, ["reproduce", "1a", "--engine", "ray", "--out", str(tmp_path)])
     assert ran.exit_code == 2
-    assert "this needs ray: pip install 'ensemble-sampling[ray]'" in ran.output
+    assert "this needs ray: pip install 'ray>=2.40'" in ran.output
     ran = CliRunner().invoke(app, ["reproduce", "--address", "auto", "--out", str(tmp_path)])
     assert ran.exit_code == 2
     assert "add --engine ray" in ran.output

@@ -76,7 +76,8 @@ def test_a_frame_has_a_row_for_every_period(result, monkeypatch):
     assert list(frame.columns) == names
     assert frame["period"].tolist() == list(range(1, 31))
     np.testing.assert_array_equal(frame["regret"], result.mean)
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    for library in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, library, None)
     assert list(result.frame()) == names
     with pytest.raises(ValueError, match=r"one number per period, this result \(4,\)"):
         VECTOR.frame()

@@ -1,5 +1,6 @@
 """Thompson sampling, and what all agents that act on a posterior have in common."""
 
+from inspect import isfunction
 from typing import Any
 
 import equinox as eqx
@@ -109,12 +110,22 @@ def Greedy(learner: Learner) -> ThompsonSampling:
 
 def as_agent(thing: Any) -> Agent:
     """An agent as it is; a posterior as Thompson sampling over it."""
-    if isinstance(thing, type):
-        raise TypeError(f"agent must be an object: write {thing.__name__}(...), not the class")
+    if isinstance(thing, type) or isfunction(thing):
+        raise TypeError(
+            f"agent must be an object: write {thing.__name__}(...), not {thing.__name__}"
+        )
     if hasattr(thing, "act"):
         return checks.part("agent", thing, "init", "act", "update", "probabilities")
     if hasattr(thing, "sample"):
         return ThompsonSampling(thing)
+    if isinstance(thing, str | list | tuple | dict):
+        raise TypeError(
+            f"expected an agent, got {checks.shown(thing)}: actions are named by "
+            "Bandit(actions=[...]), a folder is opened by Bandit.open(folder), and several agents "
+            "are simulated one after another"
+        )
+    if hasattr(thing, "offer"):
+        raise TypeError(f"expected an agent first, then a world; got the world {thing!r}")
     raise TypeError(
         "expected an agent (with act) or a posterior (with sample): wrap a learner as in "
         f"EnsembleSampling(learner, members=30); got {thing!r}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import jax
@@ -358,8 +359,9 @@ class Bandit:
         ledger.add_decisions(rows, said)
         return decisions
 
-    def learn(self, id: str, outcome: Any) -> bool:
+    def learn(self, id: str | Decision, outcome: Any) -> bool:
         """Learn the outcome of a decision; False if it was known already and nothing changed."""
+        id = id.id if isinstance(id, Decision) else id
         self._ready(writes=True)
         with self._mutex:
             ledger = self._ledger
@@ -377,7 +379,8 @@ class Bandit:
         with self._mutex:
             self._replica.sync(self._ledger)
             several = Outcomes(self._replica, self._ledger)
-            known = [(id, self._decision(id), outcome) for id, outcome in pairs]
+            ids = [id.id if isinstance(id, Decision) else id for id, _ in pairs]
+            known = [(id, self._decision(id), y) for id, (_, y) in zip(ids, pairs, strict=True)]
             for each in known:
                 several.learn(*each)
             return self._record(several)
@@ -398,13 +401,14 @@ class Bandit:
                 assumed.learn(id, self._decision(id), outcome)
             return self._record(assumed, expired=True)
 
-    def correct(self, id: str, outcome: Any) -> bool:
+    def correct(self, id: str | Decision, outcome: Any) -> bool:
         """The outcome of a decision turned out to be another; False if it is what is known.
 
         Both are kept. The state follows at the next decision: it is then what it would be had the
         decision had this outcome from the start. So many corrections in a row cost one replay,
         from a state before the first of them that is still at hand, or else from the beginning.
         """
+        id = id.id if isinstance(id, Decision) else id
         self._ready()
         with self._mutex:
             outcomes = Outcomes(self._replica, self._ledger)
@@ -412,7 +416,7 @@ class Bandit:
             outcomes.record()
             return new
 
-    def add(self, id: str, amount: Any, ref: str | None = None) -> bool:
+    def add(self, id: str | Decision, amount: Any, ref: str | None = None) -> bool:
         """Add to the outcome of a decision, which begins at 0, or at what `learn` or `expire` said:
         rewards that come bit by bit.
 
@@ -421,6 +425,7 @@ class Bandit:
         """
         if ref is not None:
             checks.text("ref", ref)
+        id = id.id if isinstance(id, Decision) else id
         self._ready()
         with self._mutex:
             outcomes = Outcomes(self._replica, self._ledger)
@@ -603,7 +608,7 @@ class Bandit:
             self._adopt(control, self._rule, who)
             return True
 
-    def explain(self, id: str, *, top: int = 5) -> Explanation:
+    def explain(self, id: str | Decision, *, top: int = 5) -> Explanation:
         """Why a decision was made, for people: `print(bandit.explain(decision.id))`.
 
         The `top` fields of the context and of the actions that count most for the chosen action
@@ -611,6 +616,7 @@ class Bandit:
         counts is how much smaller the difference between the values of the two is without it.
         """
         checks.count("top", top)
+        id = id.id if isinstance(id, Decision) else id
         self._ready()
         with self._mutex:
             state, row = self._replica.sync(self._ledger), find(self._ledger, id)
@@ -747,6 +753,16 @@ class Bandit:
             except BaseException:  # also an interrupt just before it is closed
                 self._ledger.close()
                 raise
+
+    def __repr__(self) -> str:
+        where = "in memory" if self._ledger.place is None else repr(public(self._ledger.place))
+        agent = "the default agent" if self._replica.setup.recipe else repr(self._replica.agent)
+        done = "closed" if self._ledger.closed else f"{self._ledger.decisions} decisions"
+        return f"Bandit({where}, {agent}, {done})"
+
+    def _repr_html_(self) -> str:
+        said = "" if self._ledger.closed else self.summary()._repr_html_()
+        return f"<code>{escape(repr(self))}</code>{said}"
 
     def __enter__(self) -> "Bandit":
         return self

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..tables import Table, html_facts, series
+
 
 class Values(NamedTuple):
     """What every action is expected to bring, `mean` over the agent's models, and how much they
@@ -12,6 +14,9 @@ class Values(NamedTuple):
 
     mean: np.ndarray
     spread: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Values(mean={series(self.mean)}, spread={series(self.spread)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,33 @@ class Decision:
     control: bool | None = field(compare=False, default=None)
     again: bool = field(compare=False, default=False)
 
+    def __repr__(self) -> str:
+        ranked = "" if self.ranking is None else f", ranking={list(self.ranking)}"
+        return (
+            f"Decision({self.action!r}, probability={self.probability:.4g} among "
+            f"{len(self.probabilities)} actions{ranked}, id={self.id!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        facts = {"probability": self.probability, "among": f"{len(self.probabilities)} actions"}
+        if self.values is not None:
+            mean, spread = (value[self.index] for value in self.values)
+            facts["expected to bring"] = f"{mean:.4g} ± {spread:.4g}"
+        return html_facts(f"decision {self.id}", {"action": str(self.action), **facts})
+
 
 class Prediction(NamedTuple):
     """What a decision would be made of: how likely every action would be, and its value."""
 
     probabilities: np.ndarray
     values: Values | None
+
+    def __repr__(self) -> str:
+        worth = "" if self.values is None else f", values={self.values!r}"
+        return f"Prediction(probabilities={series(self.probabilities)}{worth})"
+
+    def _repr_html_(self) -> str:
+        columns: dict[str, Any] = {"probability": self.probabilities}
+        if self.values is not None:
+            columns |= self.values._asdict()
+        return Table(index=range(len(self.probabilities)), **columns)._repr_html_()

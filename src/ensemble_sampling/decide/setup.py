@@ -14,6 +14,7 @@ from ..inputs.offer import Offer, names_of
 from ..ledger.ledger import Ledger
 from ..ledger.sqlite import public
 from .default import Default
+from .rebuild import called, rebuild
 
 
 class Options(NamedTuple):
@@ -134,6 +135,8 @@ class Setup:
     def as_recorded(self, ledger: Ledger, recorded: Any, migrate: bool) -> "Setup":
         """This setup with what the ledger was begun with, where nothing else is given. Migrating,
         the numbers of today's default agent take the place of those recorded."""
+        if not migrate and "agent" in recorded:
+            return self._as_given(ledger, recorded)
         columns = Columns.recorded(recorded.get("columns"))
         if self.recipe is None:
             columns = None if self.options.hasher is not None else columns
@@ -144,9 +147,6 @@ class Setup:
                     f"agent {dim}"
                 )
             return Setup(self.options, columns=columns)
-        if "default" not in recorded and not migrate:
-            where = public(ledger.place)
-            raise ValueError(f"{where} was begun with an agent: open it with that one")
         if self.options.hasher is not None:
             recorded, columns = {**recorded, "hasher": None}, None
         known = zip(self.options, Options.recorded(recorded), strict=True)
@@ -154,6 +154,29 @@ class Setup:
         recipe = None if migrate else Default.recorded(recorded["default"])
         hashes = self.inputs.hashes
         return Setup(Options(*merged), recipe, columns=columns, hashes=hashes)
+
+    def _as_given(self, ledger: Ledger, recorded: Any) -> "Setup":
+        """This setup for a ledger that was begun with an agent of its own: the same, or none."""
+        about, agent = (
+            recorded["agent"],
+            self.agent if self.recipe is None else rebuild(recorded["agent"]),
+        )
+        if agent is None:
+            raise ValueError(
+                f"{public(ledger.place)} was begun with an agent, {called(about)}, that its record "
+                "cannot make again, since there are functions or classes in it: open it with that "
+                "one, Bandit.open(folder, agent), or let Bandit.migrate(folder) replay its history "
+                "into the default agent"
+            )
+        options = self.options._replace(agent=agent)
+        if not differences(about, describe(agent)):  # else `check` says what
+            known = zip(options, Options.recorded(recorded, agent), strict=True)
+            merged: list[Any] = [theirs if ours is None else ours for ours, theirs in known]
+            options = Options(*merged)
+        columns = (
+            None if self.options.hasher is not None else Columns.recorded(recorded.get("columns"))
+        )
+        return Setup(options, columns=columns)
 
     def check(self, recorded: Any, place: Any) -> None:
         """Refuse to go on with a ledger that was begun otherwise."""

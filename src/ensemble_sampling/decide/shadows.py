@@ -132,7 +132,7 @@ def known(ledger: Ledger, name: str) -> Recorded:
     if name not in there and any(name == former for _, former, *_ in ledger.shadows()):
         raise Unknown(f"the shadow {name!r} was promoted or dismissed, and is one no more")
     if name not in there:
-        raise Unknown(f"there is no shadow {name!r}, but {shown(list(there))}")
+        raise Unknown(f"there is no shadow {name!r}; there are {shown(list(there))}")
     return there[name]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ledger.ledger import DecisionRow, Ledger
 from ..ledger.sqlite import as_place
+from ..tables import html_table
 from . import health
 from .shadows import Compared, compare
 from .snapshots import snapshot_noticed
@@ -49,6 +50,17 @@ class Summary:
     revised: int = 0
     shadows: tuple[Compared, ...] = ()
     removed: int = 0
+
+    def __repr__(self) -> str:
+        said = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return (
+            f"Summary({self.decisions} decisions, {self.pending} pending, "
+            f"reward {_shown(self.reward)}, agreement {_shown(self.agreement)}{said})"
+        )
+
+    def _repr_html_(self) -> str:
+        lines = [line.partition(" ") for line in str(self).splitlines()]
+        return html_table(["", "so far"], [[name, said.strip()] for name, _, said in lines])
 
     def __str__(self) -> str:
         age = "" if self.waiting is None else f", the oldest for {timedelta(0, int(self.waiting))}"

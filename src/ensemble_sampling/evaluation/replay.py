@@ -37,6 +37,11 @@ class Replay:
     value: Estimate
     unsupported: float
 
+    @property
+    def best(self) -> Estimate:
+        """The only estimate there is, by the name that it has in an `Evaluation`."""
+        return self.value
+
     def __str__(self) -> str:
         late = self.rewards[len(self.rewards) // 2 :]
         return "\n".join(

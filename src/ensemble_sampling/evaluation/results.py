@@ -2,14 +2,14 @@
 
 import math
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import write_json
 from ..intervals import Estimate
+from ..tables import Table, as_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,6 +57,9 @@ class Evaluation:
     def best(self) -> Estimate:
         """The doubly robust one: right if either the propensities or the model are."""
         return self["doubly robust"]
+
+    def _repr_html_(self) -> str:
+        return _html(self.warnings, self.columns())
 
     @property
     def scope(self) -> str:
@@ -116,8 +119,8 @@ class Evaluation:
         return {name: [row[name] for row in rows] for name in rows[0]}
 
     def frame(self) -> Any:
-        """The same as a data frame, of pandas or of polars, whichever there is."""
-        return _frame(self.columns())
+        """The same as a data frame of pandas or polars, or a `Table` where there is neither."""
+        return as_frame(self.columns())
 
     def __str__(self) -> str:
         lines = [
@@ -155,15 +158,30 @@ class Comparison:
         parts = [evaluation.columns() for evaluation in self.evaluations.values()]
         return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
+    @property
+    def best(self) -> Evaluation:
+        """The policy that would have earned most by `method`, of those that were not refused;
+        whether by more than chance is said by its `differences` from another."""
+        judged = [one for one in self.evaluations.values() if one.refused is None]
+        if not judged:
+            raise ValueError("every policy was refused: see `warnings` of each")
+        return max(judged, key=lambda one: one[self.method].value)
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        kept = [i for i, method in enumerate(columns["method"]) if method in (None, self.method)]
+        warnings = [f"{n}: {w}" for n, one in self.evaluations.items() for w in one.warnings]
+        return _html(warnings, {name: [c[i] for i in kept] for name, c in columns.items()})
+
     def frame(self) -> Any:
-        """All estimates of all policies as a data frame, of pandas or of polars."""
-        return _frame(self.columns())
+        """All estimates of all policies as a data frame of pandas or polars, or a `Table`."""
+        return as_frame(self.columns())
 
     def plot(self) -> "Figure":
         """The value of every policy with its 95% interval, and its difference from the baseline."""
         import matplotlib as mpl  # slow to import, and seldom needed
-        from matplotlib.figure import Figure
 
+        from ..simulation.picture import Picture
         from ..simulation.plot import FONT, plain, style
 
         every = list(self.evaluations.values())
@@ -172,7 +190,7 @@ class Comparison:
         refused = [plain(one.policy) for one in every if one.refused is not None]
         (colour, mark, _), dashed = style(1), {"color": "0.5", "lw": 0.8, "ls": "--"}
         with mpl.rc_context(FONT):
-            figure = Figure(figsize=(9.0, 1.4 + 0.35 * len(judged)), layout="constrained")
+            figure = Picture(figsize=(9.0, 1.6 + 0.35 * len(judged)))
             left, right = figure.subplots(1, 2, sharey=True)
             if first.earned.low is not None and first.earned.high is not None:
                 left.axvspan(first.earned.low, first.earned.high, color="0.85", lw=0)
@@ -186,7 +204,7 @@ class Comparison:
                     axis.errorbar(value, at, xerr=reach, **look)
             left.set(xlabel=f"value, {self.method}", yticks=range(len(names)), yticklabels=names)
             right.set(xlabel=f"minus {plain(first.baseline)}, paired")
-            left.legend(frameon=False)
+            figure.legend(loc="outside lower left", frameon=False)  # off the data
             left.invert_yaxis()
             words = f"; refused: {', '.join(refused)}" if refused else ""
             figure.suptitle(f"{first.decisions:,} decisions, 95% intervals{words}", fontsize=9.5)
@@ -232,6 +250,15 @@ class Comparison:
     __repr__ = __str__
 
 
+IN_SHORT = ("policy", "method", "value", "low", "high", "difference", "effective")
+
+
+def _html(warnings: list[str], columns: dict[str, list[Any]]) -> str:
+    """For notebooks: what to know first, then the numbers."""
+    table = Table({name: columns[name] for name in IN_SHORT})
+    return "".join(f"<p>! {escape(each)}</p>" for each in warnings) + table._repr_html_()
+
+
 def _number(given: float | None) -> float:
     return math.nan if given is None else given
 
@@ -244,10 +271,3 @@ def _range(estimate: Estimate) -> str:
 
 def _with(estimate: Estimate) -> str:
     return f"{estimate.value:.4g} ({_range(estimate)})"
-
-
-def _frame(columns: dict[str, list[Any]]) -> Any:
-    for library in ("pandas", "polars"):
-        with suppress(ImportError):
-            return import_module(library).DataFrame(columns)
-    raise ImportError("frames need pandas or polars: pip install pandas")

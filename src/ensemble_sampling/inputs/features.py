@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from .. import checks
 from .descriptions import LARGEST, as_text, from_text, missing, numbers_of, terms_of
 from .hashing import Hasher
 from .offer import Offer, descriptions, everything, mask, names_of, one, parted, shown, unmasked
@@ -131,6 +132,7 @@ class Inputs:
             rows = actions.astype(self.dtype, copy=False)
             return Offer(rows, None, None, everything(len(rows)))
         if actions is not None:
+            self._refuse_misplaced(actions)
             rows, names = self._read_actions(actions)
             if self.arms is not None:
                 rows, names = self._in_order(rows, names), self.names
@@ -140,11 +142,32 @@ class Inputs:
         elif self.arms is not None:
             rows, names, count = None, self.names, self.arms
         else:
-            raise ValueError("give the features of the actions on offer, one row per action")
+            raise ValueError(
+                "give the features of the actions on offer, one row per action, as in "
+                "choose({'tea': [1.0, 0.0], ...}); or, where they are always the same, begin with "
+                "their names, Bandit(actions=['tea', ...])"
+            )
         if rows is None and context is None and self.hasher is not None:
             raise no_context(self.hasher.width)
         around = None if context is None else self._read_context(context)
         return Offer(rows, around, names, mask(available, names, count))
+
+    def _refuse_misplaced(self, actions: Any) -> None:
+        """Refuse a context, or the names of those available, in the place of the actions."""
+        if isinstance(actions, Mapping) and actions:
+            strange = self.names is not None and not self._positions.keys() & actions.keys()
+            if strange or not (self.hasher or _has_more(actions)):
+                raise ValueError(
+                    "actions must be a mapping from the name of each to what is said of it, got "
+                    f"{checks.shown(actions)}: did you mean context=...?"
+                )
+        elif self.names is not None and isinstance(actions, list | tuple | str):
+            some = [actions] if isinstance(actions, str) else actions
+            if some and all(isinstance(name, str) and name in self._positions for name in some):
+                raise ValueError(
+                    f"this bandit knows its actions {shown(self.names)}; to offer some of them "
+                    f"give available={list(some)!r}"
+                )
 
     def _read_actions(self, given: Any) -> tuple[Any, list[Any] | None]:
         rows, names = parted(given)
@@ -383,6 +406,11 @@ class Inputs:
         if chosen >= self.arms:
             raise ValueError(f"decision {number} chose action {chosen}, but there are {self.arms}")
         return chosen
+
+
+def _has_more(actions: Mapping[Any, Any]) -> bool:
+    """Whether more is said of any of the actions than a number, which is no row of features."""
+    return any(not isinstance(said, Real) for said in actions.values())
 
 
 def _said(offer: Offer) -> str:

@@ -45,7 +45,7 @@ class Hasher:
     @classmethod
     def recorded(cls, description: Any) -> "Hasher | None":
         """The hasher of a ledger, as `describe` wrote it."""
-        if description is None:
+        if description is None or not description["type"].endswith(".Hasher"):
             return None
         return cls(**{name: value for name, value in description.items() if name != "type"})
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..extras import need
 from ..files import write_atomically
 from ..inputs.descriptions import as_text
 from .columns import COLUMNS, Entries, plain
@@ -109,12 +110,9 @@ def _as_json(value: Any) -> str:
 
 
 def _arrow() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ValueError(
-            "writing Parquet needs pyarrow: pip install 'ensemble-sampling[parquet]', or write .csv"
-        ) from error
+    need("pyarrow.parquet", "writing Parquet (not CSV)", ValueError)
+    import pyarrow
+
     return pyarrow
 
 

@@ -193,10 +193,12 @@ class Ledger:
     def number(self, id: Any) -> int:
         """The number of the decision with this id."""
         if not isinstance(id, str):
-            raise TypeError(f"a decision's id is text, got {id!r}")
+            raise TypeError(
+                f"a decision's id is text, as in bandit.learn(decision.id, outcome); got {id!r}"
+            )
         match = ID.fullmatch(id)
         if match is None:
-            raise ValueError(f"{id!r} is not the id of a decision")
+            raise ValueError(f"{id!r} is not the id of a decision, as decision.id has it")
         ledger, number = match[1], int(match[2])
         held, names = self._counts.held or self._transactions.counts(), self._transactions.names
         if number < self._transactions.base.decisions:

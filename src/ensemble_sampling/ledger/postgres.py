@@ -11,6 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..extras import need
 from . import schema
 from .backup import write_backup
 from .locks import Held
@@ -58,13 +59,7 @@ LOST = ("08", "57", "58", "XX")  # kinds of errors after which the server may ha
 
 
 def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise ValueError(
-            "a ledger in PostgreSQL needs psycopg: pip install 'ensemble-sampling[postgres]'"
-        ) from error
-    return psycopg
+    return need("psycopg", "a ledger in PostgreSQL", ValueError)
 
 
 def readable(url: str) -> str:

@@ -15,6 +15,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Model
+from ..extras import need
 
 WAVES = 64  # random cosines in a prior function: enough to be close to a Gaussian process
 
@@ -296,13 +297,7 @@ def _check_columns(columns: Any) -> None:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            "estimators that see columns need pandas: pip install 'ensemble-sampling[pandas]'"
-        ) from error
-    return pandas
+    return need("pandas", "an estimator that sees columns")
 
 
 def _due(n: int, start: int, growth: float) -> int:

@@ -7,7 +7,6 @@ import tempfile
 import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import checks
 from ..compilation import processor, versions
+from ..extras import install
 from .run import Chunk, Part, Work
 
 _CONNECTING = Lock()
@@ -51,9 +52,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            raise ModuleNotFoundError(
-                "es.simulation.Ray needs Ray: pip install 'ensemble-sampling[ray]'", name="ray"
-            )
+            raise ModuleNotFoundError(f"es.simulation.Ray needs ray: {install('ray')}", name="ray")
         if not (self.address is None or isinstance(self.address, str)):
             raise TypeError(f"address must be a text such as 'auto', got {self.address!r}")
         checks.size("retries", self.retries, least=0)

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from .. import checks
 from ..files import Damaged, write_atomically
+from ..tables import as_frame, html_table
 
 Window = tuple[int, int]
 """The periods first, ..., last - 1, counted from 0."""
@@ -112,7 +112,7 @@ class Result:
         return plot([self], **options)
 
     def frame(self) -> Any:
-        """A table, one row per period: a pandas frame, or a dictionary where pandas is missing."""
+        """A table, one row per period: a data frame, or else a `Table`."""
         if self.mean.ndim > 1:
             raise ValueError(f"a frame has one number per period, this result {self.mean[0].shape}")
         whole = self.cumulative
@@ -186,27 +186,6 @@ def pm(mean: Any, stderr: Any) -> str:
         return f"{mean:.4g}"
     digits = 3 if stderr == 0 else max(0, 1 - int(np.floor(np.log10(stderr))))
     return f"{mean:.{min(digits, 12)}f} ± {stderr:.{min(digits, 12)}f}"
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 20) -> str:
-    """A small table for notebooks; of more than `most` rows the first, and how many are left."""
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line(row, "td") for row in rows[:most])
-    if len(rows) > most:
-        body += f'<tr><td colspan="{len(head)}">and {len(rows) - most} more</td></tr>'
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
-
-
-def as_frame(columns: dict[str, Any]) -> Any:
-    """A pandas frame of the columns, or the columns themselves where pandas is not installed."""
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        return columns
-    return DataFrame(columns)
 
 
 def numbers(values: Any) -> Any:

@@ -8,14 +8,13 @@ import numpy as np
 
 from .. import checks
 from ..config import as_text
+from ..tables import as_frame, html_table
 from .results import (
     Estimate,
     Result,
     Window,
-    as_frame,
     averages,
     checked_window,
-    html_table,
     last_tenth,
     pm,
 )
@@ -169,7 +168,7 @@ class Sweep:
     def frame(
         self, baseline: int | Mapping[str, Any] | None = None, windows: Iterable[Window] = ()
     ) -> Any:
-        """A table, one row per point: a pandas frame, or a dictionary where pandas is missing.
+        """A table, one row per point: a data frame, or else a `Table`.
 
         Columns are the settings, final and cumulative regret and that of the windows given, each
         with its standard error, and with a `baseline` the final regret's differences to it.

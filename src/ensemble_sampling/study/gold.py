@@ -10,6 +10,7 @@ from jax import Array
 
 from .. import checks
 from ..core import Key
+from ..extras import need
 from ..learners.histories import History
 from ..learners.modules import vector
 from ..learners.network import Member, Network
@@ -83,12 +84,7 @@ def gold_standard(
 
 def _nuts(log_density: Any, start: Array, key: Key, draws: int, warmup: int) -> Any:
     """(draws (S, p), acceptance, whether the integrator was lost) after `warmup` steps."""
-    try:
-        import blackjax
-    except ImportError as error:
-        raise ImportError(
-            "the gold standard needs BlackJAX: pip install 'ensemble-sampling[mcmc]'"
-        ) from error
+    blackjax = need("blackjax", "the gold standard")
 
     @jax.jit
     def run(key: Key) -> Any:

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,13 @@ class Plan:
             f"± is one standard error. Found in {self.seconds:.0f} s.",
         ]
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        size = self.size
+        return f"Plan({size.members} members, 95% range {size.low} to {size.high})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def data(self) -> dict[str, Any]:
         """Everything as plain numbers, ready for JSON."""
