@@ -18,7 +18,8 @@ ERASED = ""  # the subject of a decision of which nothing is known any more
 
 
 class DecisionRow(NamedTuple):
-    """A decision as the ledger holds it, with its outcome if that has come.
+    """A decision as the ledger holds it; from `sequence` on, its outcome if that has come. What was
+    on offer, which is in other tables, is last.
 
     context, description: what was said of the context and of the chosen action, as JSON.
     features: numbers that were given of either, those of the context first.
@@ -196,20 +197,19 @@ def from_rows(
     number, at, chosen, action, subject, context, _, features, shares, available = decision
     numbers = np.frombuffer(features, dtype), np.frombuffer(shares, dtype)
     name = None if action is None else json.loads(action)
-    about = (context, description, subject, available)
-    row = DecisionRow(number, at, chosen, name, *numbers, *about)
+    made = (number, at, chosen, name, *numbers, context, description, subject, available)
     if outcome is None:
-        return row
+        return DecisionRow(*made)
     sequence, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return DecisionRow(*row[:10], sequence, first, reward, learned, bool(expired), first)
+        return DecisionRow(*made, sequence, first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
     was = bool(expired) and begun
-    return DecisionRow(*row[:10], sequence, now, reward, learned, was, first, at)
+    return DecisionRow(*made, sequence, now, reward, learned, was, first, at)
 
 
 def seal(table: str, row: Sequence[Any]) -> tuple[Any, ...]:
