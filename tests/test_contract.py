@@ -228,7 +228,8 @@ def test_updating_keeps_the_states_structure_shapes_and_types_and_loses_nothing(
     assert {type(state) for state in states} == {type(states[0])}
     if not on_host(agent):
         kinds = [jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s) for s in states]
-        assert all(kind == kinds[0] for kind in kinds)
+        for after in kinds[1:]:
+            assert after == kinds[0], "an update gives another (shape, type, weak type) than `init`"
         assert all(np.isfinite(x).all() for x in jax.tree.leaves(states[-1]))
 
 
@@ -298,7 +299,8 @@ LAPACK = {
     ("geqrf", "orgqr", "trsm"): "neural-linear",
     ("potrf",): "laplace, last layer",
 }
-"""A row for every set of LAPACK's functions that rows call: `every_kind` runs these."""
+"""A row for every set of LAPACK's functions that rows call: `every_kind` runs these side by side.
+For a new set add one, and run `tests/test_side_by_side.py`."""
 
 
 def test_mapped_over_realizations_it_calls_lapack_for_one_matrix_at_a_time(case):
@@ -316,8 +318,9 @@ def test_mapped_over_realizations_it_calls_lapack_for_one_matrix_at_a_time(case)
 
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states[-2:])
     lowered = jax.jit(jax.vmap(period)).lower(KEYS[:2], both)
-    assert not linalg.in_batches(lowered)
-    assert tuple(sorted({*re.findall(r"@lapack_s(\w+)_ffi", lowered.as_text())})) in LAPACK
+    assert not linalg.in_batches(lowered), "factorise by `linalg`, not by `jnp.linalg`"
+    uses = tuple(sorted({*re.findall(r"@lapack_s(\w+)_ffi", lowered.as_text())}))
+    assert uses in LAPACK, "a new set of functions: add this row to LAPACK, which says why"
 
 
 @pytest.mark.parametrize("mask", [(1, 1, 1, 1), (1, 0, 1, 1)], ids=["all", "masked"])

@@ -21,6 +21,7 @@ from ensemble_sampling.decide import snapshots
 from ensemble_sampling.decide.snapshots import Snapshot
 from ensemble_sampling.decide.summary import inspect
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
+from ensemble_sampling.ledger.schema import FORMAT
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(30, 5, 2))
@@ -318,8 +319,9 @@ def test_a_ledger_older_than_its_snapshot_is_refused(shop, tmp_path):
 def test_a_newer_format_is_refused(shop):
     folder, _ = shop
     with sqlite3.connect(folder / "ledger.sqlite") as db:
-        db.execute("UPDATE about SET value = '6' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="has format 6, and this version reads format 5: update"):
+        db.execute("UPDATE about SET value = ? WHERE name = 'format'", (str(FORMAT + 1),))
+    said = f"has format {FORMAT + 1}, and this version reads format {FORMAT}: update"
+    with pytest.raises(ValueError, match=said):
         es.Bandit.open(folder, AGENT)
     with sqlite3.connect(folder / "ledger.sqlite") as db:
         assert db.execute("SELECT count(*) FROM outcomes").fetchone() == (10,)

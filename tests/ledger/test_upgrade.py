@@ -147,8 +147,10 @@ def test_what_is_none_is_refused(folders):
             with pytest.raises(ValueError, match=no):
                 upgrade(folders / "rows")
             assert "`ensemble-sampling upgrade`" not in str(opened.value)
-        db.execute("UPDATE about SET value = '6' WHERE name = 'format'")
-    with pytest.raises(ValueError, match="upgrades format 4: update ensemble-sampling"):
+        newer = (str(schema.FORMAT + 1),)
+        db.execute("UPDATE about SET value = ? WHERE name = 'format'", newer)
+    said = f"upgrades format {schema.BEFORE}: update ensemble-sampling"
+    with pytest.raises(ValueError, match=said):
         upgrade(folders / "rows")
 
 

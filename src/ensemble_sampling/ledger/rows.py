@@ -19,7 +19,8 @@ ERASED = ""  # the subject of a decision of which nothing is known any more
 
 
 class DecisionRow(NamedTuple):
-    """A decision as the ledger holds it, with its outcome if that has come.
+    """A decision as the ledger holds it; from `sequence` on, its outcome if that has come. What was
+    on offer, which is in other tables, is last.
 
     context, description: what was said of the context and of the chosen action, as JSON.
     features: numbers that were given of either, those of the context first.
@@ -231,19 +232,19 @@ def from_rows(
     control, holdback, baseline = held
     group = None if control is None else Held(bool(control), holdback, baseline)
     about = (context, description, subject, available, group)
-    row = DecisionRow(number, at, chosen, name, *numbers, *about)
+    made = (number, at, chosen, name, *numbers, *about)
     if outcome is None:
-        return row
+        return DecisionRow(*made)
     sequence, _, learned, text, reward, expired = outcome
     first = json.loads(text)
     if revision is None:
-        return DecisionRow(*row[:11], sequence, first, reward, learned, bool(expired), first)
+        return DecisionRow(*made, sequence, first, reward, learned, bool(expired), first)
     _, _, nth, revised, added, _, text, reward = revision
     now = json.loads(text)
     begun = nth == 1 and added is not None and now == first  # the first of what adds up
     at = None if begun else revised
     was = bool(expired) and begun
-    return DecisionRow(*row[:11], sequence, now, reward, learned, was, first, at)
+    return DecisionRow(*made, sequence, now, reward, learned, was, first, at)
 
 
 _name = lru_cache(2**14)(json.loads)

@@ -74,7 +74,7 @@ def _rewrite(db: Any) -> None:
     kept = {**about, "format": str(schema.FORMAT)}
     _insert(db, "about", kept.items())
     schema.record_counts(db)
-    for table in tables:
+    for table in tables:  # those that refer to others first, here too
         db.execute(f"DROP TABLE old_{table}")
     for statement in schema.INDEXES:
         db.execute(statement)

@@ -15,7 +15,8 @@ from ..core import Action, ConjugateLearner, Key, Learner, Model, Noise, Wrapper
 class LearnerPosterior(Wrapper):
     """Learns one best model; plausible ones are as far from it as its subclass says.
 
-    Its belief is (shared, model), as the learner's.
+    Its belief is (shared, model), as the learner's. A subclass whose belief holds more writes
+    `init`, `update` and `diverged` itself, as `Laplace` does.
     """
 
     learner: Any

@@ -99,6 +99,11 @@ def operation(
 
     def made(run: Callable[..., Any]) -> Operation:
         types = get_type_hints(run)
+        if "return" not in types or not run.__doc__:
+            raise TypeError(
+                f"{method} {whole}: {run.__name__} needs a docstring, which is its summary in "
+                "/openapi.json, and a return type, which is None where there is nothing to say"
+            )
         kind, about["body"] = types["return"], types.get("body")
         kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
         reply = {"answers": (str,) if kind is Reply else kinds}
