@@ -378,8 +378,10 @@ class Postgres:
         """The server does it by itself."""
 
     def compact(self) -> None:
-        """Rows that were removed or changed stay in the files until they are vacuumed."""
-        for table in ("decisions", "outcomes", "offers", "items", "revisions", "events"):
+        """Rows that were removed or changed stay in the files until they are vacuumed. Days are no
+        partitions: to drop one waits for all who read, and all who come later wait for that."""
+        tables = ("decisions", "outcomes", "offers", "items", "revisions", "events", "opinions")
+        for table in tables:
             self.execute(f"VACUUM {table}")
 
     def close(self) -> None:
