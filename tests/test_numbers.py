@@ -31,6 +31,8 @@ REPRODUCE = "docs/how-to/reproduce.md"
 CLUSTER = "docs/how-to/cluster.md"
 CAPACITY = "docs/how-to/capacity.md"
 COMPARISON = "docs/explanation/comparison.md"
+PAYS = "docs/how-to/does-it-pay.md"
+DEEP = "docs/tutorial/deep-exploration.md"
 GENERATED = {
     CAPACITY: ("load", "learner", "faults", "staleness"),
     COMPARISON: ("quality",),
@@ -46,6 +48,11 @@ MEASURED = re.compile(
     r"|(?<![\d.])\.\d\d+|\d\d\.\d+%"
 )
 UNQUOTED = {
+    (PAYS, "a tenth"): "a setting in the example",
+    (PAYS, "0.1 times"): "the same",
+    (PAYS, "0.9 times"): "the same",
+    (PAYS, "a minute"): "what counts as behind",
+    (DEEP, "a tenth"): "a setting of the agent",
     (README, "ten minutes"): "what `make reproduce` is kept under on two cores; no result is kept",
     (REPRODUCE, "ten minutes"): "the same",
     (LATENCY, "a tenth"): "no benchmark measures it yet",

@@ -9,10 +9,11 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "extras", "files", "linalg", "rewards"),
-    ("tables",),
-    ("intervals", "networks", "fast"),
-    ("sequences",),
+    (
+        *("core", "checks", "code", "compilation", "config", "extras", "files", "linalg"),
+        *("rewards", "tables"),
+    ),
+    ("intervals", "networks", "sequences", "fast"),
     ("learners",),
     ("posteriors",),
     ("agents",),
