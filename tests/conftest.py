@@ -103,6 +103,7 @@ VARIATIONS = (
     "neural-linear",
     "persistent",
     "randomised priors",
+    "restarting per action",
     "symmetric ensemble",
     "upper confidence bounds of an ensemble",
     "widening",

@@ -100,6 +100,9 @@ AGENTS: dict[str, es.core.Agent] = {
     "annealed": es.EpsilonGreedy(ARM, es.agents.Annealed(3)),
     "a schedule of one's own": es.EpsilonGreedy(EACH, lambda t: 1 / (2.0 + t)),
     "persistent": es.agents.Persistent(es.Ensemble(es.PerAction(BLEND, ARMS), 5)),
+    "restarting per action": es.ThompsonSampling(
+        P.Restarting(es.Ensemble(es.PerAction(BLEND, ARMS), 5))
+    ),
     "widening": es.agents.Widening(es.Ensemble(LINE, 5, inflation=0.5), 2.0),
     "upper confidence bounds": es.agents.UCB(LINE, 2.0),
     "upper confidence bounds of an ensemble": es.agents.UCB(es.Ensemble(LINE, 5), 1.5),

@@ -73,6 +73,9 @@ class Facts:
     """The known `Reward` of outcomes that are vectors; None: an outcome is its own reward."""
     host: bool = False
     """Whether it runs in plain Python, which cannot be compiled (agents and posteriors)."""
+    separate: bool = False
+    """Whether each action has a model of its own, which `renewed(key, ...)` makes anew (learners of
+    linear models, and posteriors of these)."""
     weights_shared: bool = False
     """Whether a learner's `shared` depends on `noise.weight`."""
     drift_shape: tuple[int, ...] | None = None
@@ -86,6 +89,10 @@ class Facts:
     def diverged(self, state: Any) -> Array | int:
         """How often a model was lost: here 1 where a number of the state is no longer finite."""
         return broken(state)
+
+    def changes(self, state: Any) -> Any:
+        """What was noticed of a world that changes, as `posteriors.restarting.Changes` (agents and
+        posteriors); None: nothing is looked for."""
 
     def check_outcome(self, outcome: Any) -> None:
         """Raise an error for an outcome that cannot be learned."""
@@ -116,7 +123,7 @@ FACTS = tuple(name for name in vars(Facts) if not name.startswith("_"))
 
 PASSED_ON = (
     *("arms", "dim", "context", "columns", "reward", "host", "label"),
-    *("weights_shared", "drift_shape", "check_outcome"),
+    *("separate", "weights_shared", "drift_shape", "check_outcome"),
 )
 """Facts that hold for a part where they hold for the one it wraps. The others are about a state,
 and the two have different ones."""

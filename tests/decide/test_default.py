@@ -21,6 +21,7 @@ import ensemble_sampling as es
 from ensemble_sampling.decide import replica
 from ensemble_sampling.decide.default import Default
 from ensemble_sampling.decide.snapshots import SNAPSHOT
+from ensemble_sampling.decide.summary import inspect
 
 NAMES = ["left", "middle", "right"]
 
@@ -99,10 +100,10 @@ def test_a_folder_goes_on_with_the_numbers_it_was_begun_with(tmp_path):
     with es.Bandit.open(tmp_path) as bandit:
         bandit.choose(context=[1.0, 2.0])
         assert bandit._replica.setup.recipe == Default(members=7, spread=0.5)
-        assert bandit._replica.agent.posterior.members == 7
+        assert bandit._replica.agent.posterior.posterior.members == 7
         assert bandit._ledger.description["default"]["members"] == 7
     with es.Bandit.migrate(tmp_path, actions=NAMES) as bandit:  # unless it is asked to
-        assert bandit._replica.agent.posterior.members == Default().members
+        assert bandit._replica.agent.posterior.posterior.members == Default().members
 
 
 def room(arms, width, **settings):
@@ -117,6 +118,57 @@ def test_many_actions_take_a_tenth_of_the_memory_of_as_many_waves_for_each():
     assert room(1000, 10, most=None) > 315
     assert room(100, 10) == room(100, 10, most=None)  # few are left alone
     assert room(5000, 10) < 40  # without waves, and with one model where two would be the same
+
+
+TURNED = {"some": [1], "all": [0, 1, 2]}
+
+
+def turning(rows, actions):
+    """Rewards by the context, whose sign is another one for these actions after 350 outcomes."""
+    for t, x in enumerate(rows):
+        means = np.sin(x[0] + 2 * np.arange(3))
+        means[actions] *= -1 if t >= 350 else 1
+        yield x, means
+
+
+def follow(bandit, world):
+    """The regret of every decision."""
+    regret, noise = [], np.random.default_rng(2)
+    for x, means in world:
+        decision = bandit.choose(context=x)
+        k = NAMES.index(decision.action)
+        bandit.learn(decision.id, means[k] + 0.2 * noise.normal())
+        regret.append(means.max() - means[k])
+    return np.array(regret)
+
+
+@pytest.mark.parametrize("actions", TURNED.values(), ids=TURNED)
+def test_it_notices_that_the_world_has_changed_says_so_and_starts_again(actions, tmp_path):
+    world = turning(contexts(700), actions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with es.Bandit.open(tmp_path, actions=NAMES) as bandit:
+            regret = follow(bandit, world)
+            state, said = bandit.state, bandit.summary().warnings
+    assert regret[500:].mean() < regret[350:380].mean() / 4
+    [one] = [text for text in said if "surprised far more than before" in text]
+    assert ("of all actions" in one) == (len(actions) == 3)
+    assert inspect(tmp_path).warnings == said  # by the snapshot alone
+    (tmp_path / SNAPSHOT).unlink()
+    with es.Bandit.open(tmp_path) as again:
+        assert equal(again.state, state)
+
+
+def test_whether_the_world_stays_is_recorded(tmp_path):
+    es.Bandit.open(tmp_path, actions=NAMES, steady=True).close()
+    with es.Bandit.open(tmp_path) as bandit:
+        assert bandit._replica.setup.recipe == Default(odds=None)
+    with pytest.raises(ValueError, match="odds: None -> 20000"):
+        es.Bandit.open(tmp_path, steady=False)
+    with pytest.raises(ValueError, match="steady is about the default agent"):
+        es.Bandit(es.Uniform(), steady=True)
+    with pytest.raises(TypeError, match="steady must be"):
+        es.Bandit(steady=1)
 
 
 def test_it_says_how_much_memory_it_takes_before_it_takes_it(monkeypatch):

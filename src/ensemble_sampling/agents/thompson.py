@@ -64,6 +64,10 @@ class PosteriorAgent(Wrapper):
         weights = fact(self.posterior, "weights")(self.belief(state), self.draws)
         return each.mean(axis=0) if weights is None else weights @ each
 
+    def changes(self, state: Any) -> Any:
+        """What its posterior noticed of a world that changes."""
+        return fact(self.posterior, "changes")(self.belief(state))
+
     def diverged(self, state: Any) -> Array | int:
         """How often models had to be put back to their start."""
         return fact(self.posterior, "diverged")(self.belief(state))

@@ -62,6 +62,9 @@ class Bandit:
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
         None is 0, or that of the folder where the agent is the default one.
+    steady: whether the world is known to stay as it is; the default agent otherwise starts again
+        when outcomes surprise more than they used to (see `posteriors.Restarting`). None is False,
+        or that of the folder.
     offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
         can be evaluated on it; or only the "chosen" action's row, where space matters. None is
         "all", or what the folder was last told.
@@ -83,12 +86,13 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        steady: bool | None = None,
         offers: str | None = None,
         holdback: float | None = None,
         baseline: Any = None,
         sticky: float | timedelta | None = None,
     ):
-        options = Options(agent, seed, normalise, hasher, actions, floor)
+        options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         self._begin(None, options, (holdback, baseline, sticky), offers)
 
     @classmethod
@@ -102,6 +106,7 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        steady: bool | None = None,
         offers: str | None = None,
         holdback: float | None = None,
         baseline: Any = None,
@@ -113,7 +118,7 @@ class Bandit:
         `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
         after a snapshot is replayed when it is opened.
         """
-        options = Options(agent, seed, normalise, hasher, actions, floor)
+        options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
         terms = holdback, baseline, sticky
         bandit._begin(place, options, terms, offers, snapshot_every, migrate=False)
@@ -130,6 +135,7 @@ class Bandit:
         hasher: Hasher | None = None,
         actions: Sequence[Any] | None = None,
         floor: float | None = None,
+        steady: bool | None = None,
         offers: str | None = None,
         holdback: float | None = None,
         baseline: Any = None,
@@ -137,7 +143,7 @@ class Bandit:
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
-        options = Options(agent, seed, normalise, hasher, actions, floor)
+        options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
         terms = holdback, baseline, sticky
         bandit._begin(place, options, terms, offers, snapshot_every, migrate=True)

@@ -1,9 +1,10 @@
 """The agent of a bandit that was given none: it is told nothing and learns the rest."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from .. import checks
 from ..agents.persistent import Persistent
 from ..agents.thompson import ThompsonSampling
 from ..agents.widening import Widening
@@ -13,6 +14,7 @@ from ..learners.linear import Linear
 from ..learners.random_features import RandomFeatures, Waves
 from ..learners.several import Blend, PerAction
 from ..posteriors.ensemble import Ensemble, Exponential
+from ..posteriors.restarting import Restarting
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Default:
     widen: where actions come and go, members spread more about an action about which they differ
         by so many times as much as about the best one, see `Widening`; None is never.
     stray: how many times farther from their median than usual an outcome can count, see `Usual`.
+    odds: outcomes between two false alarms that the world has changed, see `Restarting`; None never
+        starts again.
     """
 
     members: int = 64
@@ -56,7 +60,8 @@ class Default:
     most: int | None = 8000
     widen: float | None = 3.0
     stray: float = 20.0
-    kind: int = 3
+    odds: float | None = 20_000.0
+    kind: int = 4
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> "Default":
@@ -77,6 +82,12 @@ class Default:
             for name, value in settings.items()
         }
         return cls(**plain)
+
+    def as_told(self, steady: bool | None) -> "Default":
+        """The same for a world that is known to stay as it is, or not."""
+        if steady is None:
+            return self
+        return replace(self, odds=None if checks.flag("steady", steady) else type(self).odds)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -100,7 +111,9 @@ class Default:
         length = (self.terms if hashed else width) + sum(w.amplitude**2 for w in waves)
         model = RandomFeatures(learner, width, waves) if waves else learner(width)
         inflation = self.spread / math.sqrt(1 + length)
-        posterior = Ensemble(model, self.members, inflation=inflation)
+        posterior: Any = Ensemble(model, self.members, inflation=inflation)
+        if self.odds is not None:
+            posterior = Restarting(posterior, self.odds)
         if arms is not None:
             return Persistent(posterior, self.tries, self.chance, share=self.share)
         if self.widen is None:

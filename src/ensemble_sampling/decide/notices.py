@@ -7,7 +7,7 @@ here changes a decision.
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,14 @@ TIMES = 3.0  # by which a noise level must be wrong
 SELDOM = 10_000  # outcomes of which one may lie far out by chance
 
 
+class Changed(NamedTuple):
+    """How often all models started again, or that of one action; and at which outcome last."""
+
+    all: int = 0
+    one: int = 0
+    last: int = 0
+
+
 def noticed(replica: "Replica", ledger: Ledger) -> dict[str, str]:
     """Everything, by kind."""
     state, now, columns = replica.state(ledger), replica.version, replica.inputs.columns
@@ -38,7 +46,8 @@ def noticed(replica: "Replica", ledger: Ledger) -> dict[str, str]:
         "new": _new(ledger),
     }
     found = {kind: text for kind, text in found.items() if text is not None}
-    return found | learned(replica.diverged(ledger), ledger.outcomes, strays, far, columns)
+    about = replica.diverged(ledger), ledger.outcomes, strays, far, columns
+    return found | learned(*about, replica.changes(ledger))
 
 
 def _noise(replica: "Replica", ledger: Ledger) -> str | None:
@@ -129,14 +138,21 @@ def _fields(row: DecisionRow) -> set[tuple[str, str]]:
 
 
 def learned(
-    diverged: int, outcomes: int, strays: int, far: Any, columns: Columns | None
+    diverged: int,
+    outcomes: int,
+    strays: int,
+    far: Any,
+    columns: Columns | None,
+    changed: Changed,
 ) -> dict[str, str]:
     """On what so many outcomes were to the agent, by kind: how often models were lost, how many
-    outcomes strayed (see `Usual`), and in how many each feature was out of range (see `Scale`)."""
+    outcomes strayed (see `Usual`), in how many each feature was out of range (see `Scale`), and
+    what started again (see `Restarting`)."""
     found = {
         "diverged": _diverged(diverged),
         "strays": _strays(strays, outcomes),
         "far": None if far is None else _far(np.asarray(far), outcomes, columns),
+        "changed": _changed(changed),
     }
     return {kind: text for kind, text in found.items() if text is not None}
 
@@ -147,6 +163,18 @@ def _strays(strays: int, outcomes: int) -> str | None:
     return (
         f"{strays} of {outcomes} outcomes lie far beyond all others: they count for little, and "
         "for nothing where none like them follow; correct them if they are wrong"
+    )
+
+
+def _changed(changed: Changed) -> str | None:
+    if not changed.last:
+        return None
+    each = ((changed.all, "of all actions"), (changed.one, "of one action"))
+    what = " and ".join(f"{times} times {who}" for times, who in each if times)
+    return (
+        f"outcomes surprised far more than before, last at outcome {changed.last}: what was "
+        f"learned started again {what}; that is as it should be where the world did change, and where it "
+        "cannot, say so: Bandit(..., steady=True)"
     )
 
 

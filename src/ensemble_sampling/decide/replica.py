@@ -21,6 +21,7 @@ from ..inputs.scale import LAST, Fields, Scale, Usual, fields_of, frozen, with_f
 from ..ledger.ledger import Base, DecisionRow, Ledger
 from . import notices
 from .decisions import Values
+from .notices import Changed
 from .programs import Drawn, Programs, Rule, State, room
 from .setup import Setup
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack, unpack
@@ -435,7 +436,8 @@ class Replica:
         assert now is not None
         state = self.programs.state(now.state)
         about = (ledger.id, now.outcomes, self.setup.description, self._diverged(state))
-        return pack(Snapshot(state, *about, now.revisions, now.usual, now.fields))
+        units = now.revisions, now.usual, now.fields
+        return pack(Snapshot(state, *about, *units, self._changes(state)))
 
     def forget(self, ledger: Ledger) -> None:
         """Remove the snapshot: it is another agent's, or will not be needed any more."""
@@ -445,9 +447,17 @@ class Replica:
         """How often models had to be put back to their start."""
         return self._diverged(self.state(ledger))
 
+    def changes(self, ledger: Ledger) -> Changed:
+        """What it noticed of a world that changes."""
+        return self._changes(self.state(ledger))
+
     def notices(self, ledger: Ledger) -> dict[str, str]:
         """What its user should know, by kind."""
         return notices.noticed(self, ledger)
+
+    def _changes(self, state: State) -> Changed:
+        found = None if self.agent is None else fact(self.agent, "changes")(state.belief)
+        return Changed() if found is None else Changed(*(int(part) for part in found[1:]))
 
     def _diverged(self, state: State) -> int:
         return 0 if self.agent is None else int(fact(self.agent, "diverged")(state.belief))

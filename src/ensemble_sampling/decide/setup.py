@@ -26,6 +26,7 @@ class Options(NamedTuple):
     hasher: Any = None
     actions: Any = None
     floor: float | None = None
+    steady: bool | None = None
 
     @classmethod
     def recorded(cls, description: Any, agent: Any = None) -> "Options":
@@ -61,7 +62,7 @@ class Setup:
         columns: Columns | None = None,
         hashes: bool = False,
     ):
-        agent, seed, normalise, hasher, actions, floor = self.options = options
+        agent, seed, normalise, hasher, actions, floor, steady = self.options = options
         if seed is not None:
             checks.size("seed", seed, least=0, below=2**32)
         if floor is not None:
@@ -70,7 +71,9 @@ class Setup:
             checks.part("hasher", hasher, "width", "__call__")
         self.seed, self.floor, self.dtype = seed or 0, floor or 0.0, precision()
         self.normalise = normalise is None or checks.flag("normalise", normalise)
-        self.recipe = (recipe or Default()) if agent is None else None
+        self.recipe = (recipe or Default()).as_told(steady) if agent is None else None
+        if agent is not None and steady is not None:
+            raise ValueError("steady is about the default agent, agent=None: leave one of them out")
         if agent is None:
             names = None if actions is None else names_of(actions)
             if names is not None and not names:

@@ -33,6 +33,7 @@ class Snapshot(NamedTuple):
     revisions: int = 0  # of outcomes, which it knows
     usual: Usual = Usual()  # where outcomes are
     fields: Fields = {}  # noqa: RUF012 (never changed) the units of numbers in descriptions
+    changed: notices.Changed = notices.Changed()
 
 
 def pack(snapshot: Snapshot) -> bytes:
@@ -46,6 +47,7 @@ def pack(snapshot: Snapshot) -> bytes:
         "revisions": str(snapshot.revisions),
         "usual": json.dumps(snapshot.usual),
         "fields": json.dumps(snapshot.fields),
+        "changed": json.dumps(snapshot.changed),
     }
     return save(tensors, {**about, "checksum": _checksum(tensors, about)})
 
@@ -119,8 +121,9 @@ def snapshot_noticed(ledger: Ledger, name: str = SNAPSHOT) -> tuple[int, dict[st
         raise Damaged(f"{error}; delete it: opening the bandit writes a new one") from error
     diverged, strays = int(about.get("diverged", 0)), _usual(about).strays
     columns = Columns.recorded((ledger.description or {}).get("columns"))
-    far = tensors.get(FAR_IN)
-    return diverged, notices.learned(diverged, int(about["sequence"]), strays, far, columns)
+    seen = int(about["sequence"]), strays, tensors.get(FAR_IN), columns
+    changed = notices.Changed(*json.loads(about.get("changed", "[]")))
+    return diverged, notices.learned(diverged, *seen, changed)
 
 
 def _usual(about: dict[str, str]) -> Usual:

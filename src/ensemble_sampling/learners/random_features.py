@@ -121,6 +121,10 @@ class RandomFeatures(Wrapper):
         expanded = Action(action.index, self.expand(action.features))
         return self.learner.observe(key, shared, member, expanded, outcome, noise)
 
+    def renewed(self, key: Key, shared: Any, member: Any, index: Array, *start: Any) -> Any:
+        learner: Any = self.learner
+        return learner.renewed(key, shared, member, index, *start)
+
     def mean_and_std(self, belief: Any, features: Array) -> Any:
         checks.features(features, self.dim)
         return fact(self.learner, "mean_and_std")(belief, self.expand(features))

@@ -117,6 +117,7 @@ class PerAction(Wrapper):
 
     learner: Linear | Blend
     arms: int = eqx.field(static=True)
+    separate = True
     weights_shared = True
     context = True
     wraps = "learner"
@@ -180,6 +181,28 @@ class PerAction(Wrapper):
         # The truths of all actions drift, not only that of the chosen one.
         forget = jax.vmap(self.learner.forget, in_axes=(*self._axes, 0), out_axes=self._axes)
         return forget(shared, member, Noise(drift=noise.drift))
+
+    def renewed(
+        self,
+        key: Key,
+        shared: Any,
+        member: Any,
+        index: Array,
+        spread: Array | float = 1.0,
+        noise: Noise | None = None,
+    ) -> tuple[Any, Any]:
+        """With the model of one action as it was before its first outcome; of what all have in
+        common nothing is forgotten."""
+        new = self.learner.init(key, spread, noise)
+
+        def put(tree: Any, new: Any) -> Any:
+            return jax.tree.map(lambda leaf, one: leaf.at[index].set(one), tree, new)
+
+        def part(axis: int | None, old: Any, new: Any) -> Any:
+            return put(old, new) if axis == 0 else old
+
+        own = jax.tree.map(part, self.learner.axes, shared, new[0], is_leaf=lambda x: x is None)
+        return own, put(member, new[1])
 
     def _own(self, change: Any, shared: Any, *new: Any) -> Any:
         """`change` of what each action has one of; what all have in common is the newest's."""

@@ -18,6 +18,7 @@ from .heads import EnsemblePlus, Epinet
 from .indexed import BayesByBackprop, Hypermodel
 from .langevin import Langevin
 from .laplace import Laplace, NeuralLinear
+from .restarting import Restarting
 
 __all__ = [
     "Anytime",
@@ -38,6 +39,7 @@ __all__ = [
     "Point",
     "Poisson",
     "Rademacher",
+    "Restarting",
     "Symmetric",
     "Unperturbed",
 ]

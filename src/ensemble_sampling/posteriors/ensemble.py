@@ -148,14 +148,32 @@ class Ensemble(LearnerPosterior):
         return 0 if each else None, self.members_axis
 
     def init(self, key: Key) -> Any:
-        noise = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
+        return jax.vmap(self._drawn, out_axes=self._axes)(*self._starts(key))
+
+    def _starts(self, key: Key) -> tuple[Array, Array]:
+        """The key and the spread by which every member is drawn from the prior."""
         keys = jax.random.split(key, self.members)
-        init = lambda k, spread: self.learner.init(k, spread, noise)  # noqa: E731
         if not isinstance(self.perturbation, Symmetric):
-            return jax.vmap(lambda k: init(k, self.inflation), out_axes=self._axes)(keys)
+            return keys, jnp.full(self.members, self.inflation, float)
         pair, second = jnp.divmod(jnp.arange(self.members), 2)
-        spreads = (1.0 - 2.0 * second) * self.inflation
-        return jax.vmap(init, out_axes=self._axes)(keys[pair], spreads)
+        return keys[pair], (1.0 - 2.0 * second) * self.inflation
+
+    def _drawn(self, key: Key, spread: Array) -> Any:
+        return self.learner.init(key, spread, self._kind(key))
+
+    def _kind(self, key: Key) -> Noise:
+        """What perturbations are like: their shapes."""
+        return jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
+
+    def renewed(self, key: Key, belief: Any, index: Array) -> Any:
+        """With the model of one action as it was before its first outcome."""
+
+        def renewed(key: Key, spread: Array, shared: Any, member: Any) -> Any:
+            learner: Any = self.learner
+            return learner.renewed(key, shared, member, index, spread, self._kind(key))
+
+        renew = jax.vmap(renewed, in_axes=(0, 0, *self._axes), out_axes=self._axes)
+        return renew(*self._starts(key), *belief)
 
     def sample(self, key: Key, belief: Any) -> Model:
         return self.model(belief, jax.random.randint(key, (), 0, self.members))

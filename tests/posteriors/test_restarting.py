@@ -1,0 +1,175 @@
+"""Outcomes that surprise more than usual: the bets on it, and what starts again."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ensemble_sampling as es
+from ensemble_sampling.core import Action
+from ensemble_sampling.posteriors import Restarting
+
+ARMS, DIM, ROUNDS = 3, 2, 600
+EACH = es.Ensemble(es.PerAction(es.Linear(DIM), ARMS), 5)
+ONE = es.Ensemble(es.Linear(DIM), 5)
+ODDS = 1000.0
+rng = np.random.default_rng(0)
+ROWS, INDICES = rng.normal(size=(ROUNDS, DIM)), rng.integers(ARMS, size=ROUNDS)
+SLOPES, NOISE = rng.normal(size=(ARMS, DIM)), 0.3 * rng.normal(size=ROUNDS)
+
+
+def outcomes(changed=()):
+    """Linear in the context, of another sign for some of the actions from half-way on."""
+    after = np.isin(INDICES, changed) & (np.arange(ROUNDS) >= ROUNDS // 2)
+    return np.where(after, -1, 1) * (ROWS * SLOPES[INDICES]).sum(axis=1) + NOISE
+
+
+@jax.jit
+def learn(posterior, y, rows=ROWS, indices=INDICES, key=None):
+    """All beliefs in turn, and how much each outcome surprised."""
+    key = jax.random.key(0) if key is None else key
+
+    def step(belief, seen):
+        t, x, index, y = seen
+        action, one = Action(index, x), jax.random.fold_in(key, t)
+        surprise = posterior._surprise(one, belief[0], action, y)
+        belief = posterior.update(one, belief, action, y)
+        return belief, (belief[1:], surprise)
+
+    given = [jnp.asarray(part) for part in (np.arange(ROUNDS), rows, indices)]
+    last, (said, surprises) = jax.lax.scan(step, posterior.init(key), (*given, jnp.asarray(y)))
+    return last, *said, surprises
+
+
+def oracle(indices, squares, arms, stake=0.7, memory=200, most=10, fewest=10):
+    """The same in plain Python: wealths after every outcome, and (when, who) started again."""
+    n, q, wealth, found, starts = np.zeros(arms + 1), np.zeros(arms + 1), np.zeros(arms + 1), [], []
+    for t, (k, square) in enumerate(zip(indices, squares, strict=True)):
+        square = square if n[arms] else 0.0  # nothing was expected yet
+        usual = [q[i] / n[i] if n[i] else 0.0 for i in (k, arms)]
+        times = min(square / max(*usual, 1e-30), most)
+        for i in {k, arms}:
+            won = np.log(1 + stake * (times - 1)) if n[k] >= fewest else 0.0
+            wealth[i] = max(wealth[i] + won, 0.0)
+            n[i], q[i] = (1 - 1 / memory) * n[i] + 1, (1 - 1 / memory) * q[i] + square
+        if wealth[arms] > np.log(ODDS):
+            n[:], q[:], wealth[:] = 0, 0, 0
+            starts.append((t + 1, arms))
+        elif wealth[k] > np.log(ODDS):
+            n[k], q[k], wealth[k], wealth[arms] = 0, 0, 0, 0
+            starts.append((t + 1, k))
+        found.append(wealth.copy())
+    return np.array(found), starts
+
+
+@pytest.mark.parametrize(
+    ("models", "changed", "all_of"),
+    [(EACH, (1,), 0), (EACH, (0, 1, 2), 1), (EACH, (), 0), (ONE, (0, 1, 2), 1)],
+    ids=["one action", "all", "nothing", "one model for all"],
+)
+def test_the_bets_are_those_of_ten_plain_lines(models, changed, all_of):
+    y, indices = outcomes(changed), INDICES
+    if models is ONE:  # which knows one slope
+        y = np.where(np.arange(ROUNDS) < ROUNDS // 2, 1, -1) * (ROWS @ SLOPES[0]) + NOISE
+        indices = np.zeros(ROUNDS, int)
+    _, bets, changes, surprises = learn(Restarting(models, ODDS), y)
+    arms = ARMS if models is EACH else 0
+    wealth, starts = oracle(indices, np.asarray(surprises, np.float64) ** 2, arms)
+    np.testing.assert_allclose(bets.wealth, wealth, rtol=1e-3, atol=1e-3)
+    assert int(changes.all[-1]) == sum(who == arms for _, who in starts) == all_of
+    assert int(changes.one[-1]) == sum(who < arms for _, who in starts)
+    assert int(changes.last[-1]) == max((t for t, _ in starts), default=0)
+    if changed == (1,):
+        assert {who for _, who in starts} == {1}
+    assert all(ROUNDS // 2 < t < ROUNDS // 2 + 120 for t, _ in starts)
+
+
+def equal(one, other):
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+
+
+def action(posterior, belief, k):
+    """The model of one action: what it shares with no other."""
+    shared, members = belief
+    own = (shared.root, shared.mean, shared.ones)
+    return jax.tree.map(lambda leaf: leaf[k], own), jax.tree.map(lambda leaf: leaf[:, k], members)
+
+
+def test_one_action_starts_again_and_the_others_stay_as_they_are():
+    belief = learn(Restarting(EACH, ODDS), outcomes())[0][0]
+    renewed = EACH.renewed(jax.random.key(5), belief, jnp.int32(1))
+    for k in (0, 2):
+        assert equal(action(EACH, renewed, k), action(EACH, belief, k))
+    shared, _ = action(EACH, renewed, 1)
+    assert equal(shared, action(EACH, EACH.init(jax.random.key(5)), 1)[0])
+    assert equal(renewed[0].seen, belief[0].seen)  # the noise of all is known as before
+    away = np.asarray(renewed[1].away.value[:, 1])
+    assert np.ptp(away, axis=0).min() > 0.1  # every member is a draw of its own
+    assert not equal(away, np.asarray(EACH.init(jax.random.key(0))[1].away.value[:, 1]))
+
+
+def test_after_a_change_of_all_it_is_as_one_that_began_there():
+    """What was learned before is gone: from the alarm on it is a new posterior's learning."""
+    y, posterior = outcomes((0, 1, 2)), Restarting(EACH, ODDS)
+    end, _, changes, _ = learn(posterior, y)
+    start, key = int(changes.last[-1]) - 1, jax.random.key(0)
+    models = EACH.init(jax.random.fold_in(jax.random.fold_in(key, start), 2))
+    step = jax.jit(lambda posterior, *given: posterior.update(*given))
+    for t in range(start, ROUNDS):
+        seen = Action(jnp.int32(INDICES[t]), jnp.asarray(ROWS[t], float))
+        models = step(EACH, jax.random.fold_in(key, t), models, seen, jnp.asarray(y[t], float))
+    for ours, theirs in zip(jax.tree.leaves(end[0]), jax.tree.leaves(models), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4)
+
+
+def test_while_nothing_is_noticed_it_is_the_posterior_it_is_around():
+    y = outcomes()
+    plain = learn(Restarting(EACH, 1e30), y)[0][0]
+    assert equal(learn(Restarting(EACH, ODDS), y)[0][0], plain)
+
+
+def test_realizations_side_by_side_notice_each_its_own(float64):
+    each = [outcomes(changed) for changed in ((), (1,), (0, 1, 2), ())]
+    alone = [learn(Restarting(EACH, ODDS), y) for y in each]
+    beside = jax.vmap(lambda y: learn(Restarting(EACH, ODDS), y))(np.stack(each))
+    for n, one in enumerate(alone):
+        assert equal(one[2], jax.tree.map(lambda leaf, n=n: leaf[n], beside[2]))
+        for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(beside), strict=True):
+            np.testing.assert_allclose(ours, theirs[n], rtol=1e-6, atol=1e-9)
+
+
+def test_neither_unit_nor_offset_of_outcomes_decides_what_is_noticed(float64):
+    y = outcomes((1,))
+    one, other = (learn(Restarting(EACH, ODDS), a + b * y) for a, b in ((0.0, 1.0), (-40.0, 1e3)))
+    assert int(one[2].one[-1]) == 1
+    assert equal(one[2], other[2])
+
+
+WORLDS = {
+    "clicks of 1%": lambda rng, n: (rng.random(n) < 0.01).astype(float),
+    "t(3)": lambda rng, n: rng.standard_t(3, size=n),
+    "rare prizes": lambda rng, n: rng.normal(size=n) + 1000 * (rng.random(n) < 0.005),
+    "log-normal": lambda rng, n: np.exp(2 * rng.normal(size=n)),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_what_is_rare_or_heavy_is_no_change(name):
+    """50,000 outcomes of each, with models that know all there is to know."""
+    y = WORLDS[name](np.random.default_rng(1), 50_000)
+    posterior = Restarting(es.Ensemble(es.PerAction(es.Linear(1), 2), 1))
+
+    @jax.jit
+    def run(y):
+        def step(bets, seen):
+            t, square = seen
+            bets, every, one = posterior._settled(bets, t % 2, square)
+            return bets, every | one
+
+        zero = jnp.zeros(3)
+        start = posterior.init(jax.random.key(0))[1]
+        return jax.lax.scan(step, jax.tree.map(lambda _: zero, start), (jnp.arange(len(y)), y))[1]
+
+    assert np.asarray(run(jnp.asarray((y - y.mean()) ** 2, float))).sum() <= 1
