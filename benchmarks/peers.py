@@ -1,4 +1,4 @@
-"""The agents of bandit_quality.py: ours with its one configuration, each peer with two settings.
+"""The agents that are compared: ours with its one configuration, each peer with two settings.
 
 In a table an agent has choose(context) -> index and learn(reward); among late clicks it has
 choose(items, user) -> (ticket, name) and learn_many([(ticket, reward), ...]). Packages are imported
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from worlds import LATES, changes
 
 
 class Uniform:
@@ -84,6 +85,31 @@ class MabWiser:
         learn = self.mab.partial_fit if self.first is None else self.mab.fit
         learn([self.index], [reward], self.context)
         self.first = None
+
+
+class LinearThompson:
+    """Thompson sampling with one ridge regression per action, on the context and a constant, whose
+    noise is given."""
+
+    def __init__(self, actions: int, seed: int, largest: float, noise: float = 1.0):
+        self.rng, self.actions, self.noise = np.random.default_rng(seed), actions, noise
+        self.inverse: np.ndarray | None = None
+
+    def choose(self, context: np.ndarray) -> int:
+        self.x = np.append(context, 1.0)
+        if self.inverse is None:
+            self.inverse = np.tile(np.eye(len(self.x)), (self.actions, 1, 1))
+            self.total = np.zeros((self.actions, len(self.x)))
+        each = self.inverse @ self.x
+        mean = np.einsum("kd,kd->k", each, self.total)
+        values = mean + self.noise * np.sqrt(each @ self.x) * self.rng.normal(size=self.actions)
+        self.index, self.gain = int(values.argmax()), each
+        return self.index
+
+    def learn(self, reward: float) -> None:
+        gain = self.gain[self.index]
+        self.inverse[self.index] -= np.outer(gain, gain) / (1 + gain @ self.x)  # pyright: ignore[reportOptionalSubscript]
+        self.total[self.index] += reward * self.x
 
 
 class BayesianBandits:
@@ -171,11 +197,15 @@ class LateVowpalWabbit(VowpalWabbit):
 
 @dataclass
 class Agent:
-    """How to make an agent with each of its settings, in tables and among late clicks."""
+    """How to make an agent with each of its settings, in tables and among late clicks.
+
+    steady: settings that are played only where worlds change.
+    """
 
     package: str
     table: dict[str, Callable[..., Any]]
     late: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    steady: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         """What to do where the package, or one that it needs, is not there."""
@@ -191,6 +221,11 @@ class Agent:
         """What each setting stands for, in tables and among late clicks alike."""
         return {name: getattr(make, "keywords", {}) for name, make in self.table.items()}
 
+    def played(self, column: str) -> list[str]:
+        """The settings that are played in a column."""
+        makers = self.late if column in LATES else self.table
+        return [name for name in makers if changes(column) or name not in self.steady]
+
 
 def _peer(package: str, make: Callable[..., Any], what: dict[str, Any], **tuned: Any) -> Agent:
     settings = {"default": partial(make, **what), "tuned": partial(make, **what, **tuned)}
@@ -198,11 +233,15 @@ def _peer(package: str, make: Callable[..., Any], what: dict[str, Any], **tuned:
 
 
 def _vw(default: str, tuned: str) -> Agent:
+    """Where worlds change, both also with a learning rate that does not cool down."""
     settings = {"default": default, "tuned": tuned}
+    steady = {f"{name} steady": f"{words} --power_t 0" for name, words in settings.items()}
+    settings |= steady
     return Agent(
         "vowpalwabbit",
         {name: partial(TableVowpalWabbit, options=words) for name, words in settings.items()},
         {name: partial(LateVowpalWabbit, options=words) for name, words in settings.items()},
+        tuple(steady),
     )
 
 
@@ -216,7 +255,10 @@ AGENTS = {
     "vw-squarecb": _vw("--squarecb", "--squarecb --gamma_scale 1000"),
     "vw-bag": _vw("--bag 5", "--bag 10"),
     "vw-cover": _vw("--cover 3", "--cover 5 --nounif -l 1"),
+    "vw-regcbopt": _vw("--regcbopt", "--regcbopt --mellowness 0.001"),
+    "vw-epsilon": _vw("--epsilon 0.05", "--epsilon 0.02"),
     "bb-nig": _peer("bayesianbandits", BayesianBandits, NIG, a=10.0, b=0.1),
     "bb-eb": _peer("bayesianbandits", BayesianBandits, EB, alpha=100.0, beta=10.0),
+    "linear-ts": _peer("", LinearThompson, {}, noise=0.25),
     "uniform": Agent("", {"default": Uniform}, {"default": LateUniform}),
 }

