@@ -119,13 +119,15 @@ class LearningTimes:
     def draw(self, ax: "Axes", data: Data) -> None:
         for i, series in enumerate(data["series"]):
             points, times = times_of(series)
-            solved = np.array([np.isfinite(each).all() for each in times])
-            middle, low, high = (f(filled(times), axis=1) for f in (np.median, np.min, np.max))
+            solved = np.isfinite(times).all(axis=1)
             colour, mark, _ = style(i)
-            some = np.isfinite(middle)
-            spread = np.minimum(high, data["periods"]) - middle, middle - low
+            some = np.isfinite(np.median(filled(times), axis=1))
+            middle, low, high = (
+                f(filled(times[some]), axis=1) for f in (np.median, np.min, np.max)
+            )
+            spread = middle - low, np.minimum(high, data["periods"]) - middle
             bars: Any = {"color": colour, "marker": mark, "ms": 4.5, "capsize": 2, "lw": 1.0}
-            ax.errorbar(points[some], middle[some], [each[some] for each in spread[::-1]], **bars)
+            ax.errorbar(points[some], middle, spread, **bars)
             ax.plot([], [], color=colour, marker=mark, label=series["label"])
             missing = points[~solved]
             ax.plot(missing, np.full(len(missing), data["periods"]), "x", color=colour)
