@@ -100,10 +100,9 @@ class LearningTimes:
         for number, (most, points) in enumerate(groups.items()):
             place: Any = {**where, "checkpoint": where["checkpoint"] / str(most)}
             place["progress"] = _part(where["progress"], number, len(groups))
-            world = partial(series.world, most=most)
             found = episodes.sweep(
-                lambda point, world=world: series.agent(point, world(point)),
-                lambda point, world=world: world(point),
+                lambda point, most=most: series.agent(point, series.world(point, most)),
+                lambda point, most=most: series.world(point, most),
                 {"point": points},
                 self.periods,
                 realizations,
