@@ -141,13 +141,12 @@ def test_10_000_members_spread_as_posterior_sampling_does():
     rng = np.random.default_rng(0)
     add = jax.jit(found.add.__func__)
     for i, action in enumerate(rng.integers(0, 2, 20)):
-        policy = lambda key, seen, t, a=action: jnp.asarray(a)  # noqa: E731
+        policy = lambda key, observation, t, a=action: jnp.asarray(a)  # noqa: E731
         episode, _ = es.episodes.play(jax.random.fold_in(KEY, i), world, truth, policy)
         found = add(found, episode)
     keys = jax.random.split(KEY, n)
-    wide = {"noise_std": 1.0, "prior_std": 30.0}
-    ours = jax.vmap(RLSVI(2, 2, 2, **wide).values, in_axes=(0, None))(keys, found)
-    sampler = PSRL(2, 2, 2, prior_count=1e-6, **wide)
+    ours = jax.vmap(RLSVI(2, 2, 2, 1.0, 30.0).values, in_axes=(0, None))(keys, found)
+    sampler = PSRL(2, 2, 2, 1.0, 30.0, prior_count=1e-6)
     theirs = jax.vmap(sampler.values, in_axes=(0, None))(keys, found)
     for t, s in ((0, 0), (1, 1)):
         mine, other = np.asarray(ours[:, t, s]), np.asarray(theirs[:, t, s])
@@ -164,12 +163,14 @@ def test_returns_follow_greedy_actions_and_stop_at_others():
     third = 3 + 0.5 * (30 + 0.8 * (last - 30))
     second = 2 + 0.5 * 20
     first = 1 + 0.5 * (10 + 0.8 * (second - 10))
-    found = returns(*map(jnp.asarray, (rewards, on, after, best)), jnp.array(0.5), jnp.array(0.8))
+    on_steps = jnp.asarray(on), jnp.asarray(after), jnp.asarray(best)
+    found = returns(jnp.asarray(rewards), *on_steps, 0.5, 0.8)
     np.testing.assert_allclose(found, [first, second, third, last], rtol=1e-6)
 
 
-@pytest.mark.parametrize("perturbation", [Gaussian(), Bernoulli()], ids=["rewards", "masks"])
-@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize(
+    ("perturbation", "double"), [(Gaussian(), False), (Bernoulli(), True)], ids=["rewards", "masks"]
+)
 def test_a_step_of_every_member_is_that_of_a_table_of_values(perturbation, double):
     """Two steps of plain gradient descent on tables, in NumPy loops, for members of an ensemble."""
     rate, discount, trace, noise_std = 0.5, 0.9, 0.7, 0.4
@@ -240,12 +241,10 @@ def test_dithering_draws_its_share_of_random_actions():
         assert abs(float((chosen != best).mean()) - epsilon / 2) < 5 * 0.5 / 4000**0.5
 
 
-def test_planning_finds_the_treasure_and_dithering_does_not():
+def test_planning_finds_the_treasure():
     sea = DeepSea(6)
-    agent = RLSVI(sea.states, 2, sea.limit, noise_std=0.05, prior_std=0.5, branches=2)
+    agent = RLSVI(sea.states, 2, sea.limit, noise_std=0.05, prior_std=0.5, branches=1)
     found = es.episodes.simulate(agent, sea, 150, 4, keep=True, progress=False)
     assert found.mean[-20:].max() < 0.6
     assert np.isfinite(es.episodes.learning_times(found)).all()
-    dither = DQN(network(sea.states, rate=0.1, optimizer=optax.adam), 0.1, steps=2, batch=4)
-    lost = es.episodes.simulate(dither, sea, 60, 4, keep=True, progress=False)
-    assert lost.mean[-20:].min() > 0.5
+    assert found.diverged == 0

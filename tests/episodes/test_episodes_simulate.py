@@ -1,5 +1,9 @@
 """Simulations of episodes: the same numbers however they are run, and compiled once."""
 
+# Wrong on purpose, and stand-ins for what is not installed:
+# pyright: reportArgumentType=false, reportOptionalSubscript=false
+# pyright: reportOptionalMemberAccess=false, reportCallIssue=false
+
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -216,5 +220,7 @@ def test_an_environment_of_gymnax_is_compiled_with_the_agent(monkeypatch):
     net = es.Network(es.networks.GaussianMLP(2, (4,), 2), 2, 1, noise_std=1.0, arms=2)
     found = simulated(BootstrappedDQN(net, 2, steps=1, batch=2, capacity=4), world, 4, 2)
     np.testing.assert_array_equal(found.regret, 1.0)
-    episode, _ = es.episodes.play(jax.random.key(0), world, (), lambda *seen: jnp.asarray(0))
+    episode, _ = es.episodes.play(
+        jax.random.key(0), world, (), lambda key, observation, t: jnp.asarray(0)
+    )
     assert (episode.length, episode.cut) == (4, True)

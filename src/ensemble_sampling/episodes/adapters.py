@@ -167,7 +167,7 @@ class _Host:
             self.make = make
         else:
             raise TypeError(f"make must be a name or a function, got {make!r}")
-        self.environment = self.make()
+        self.environment: Any = self.make()
         if not hasattr(self.environment.action_space, "n"):
             raise ValueError(f"{make} has actions that cannot be numbered")
         self.opened, self.numbers = {}, count()

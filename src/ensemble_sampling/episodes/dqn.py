@@ -165,6 +165,7 @@ class BootstrappedDQN(eqx.Module):
     ) -> Any:
         """Of one member's loss on a batch of episodes, in the units of its network."""
         network, rows = self.network, self.batch * episodes.limit
+        noise_std: Any = network.noise_std
         targets = jax.lax.stop_gradient(self._targets(before, member, episodes, noise))
         seen = episodes.observations[:, :-1]
         seen, actions = seen.reshape(rows, *seen.shape[2:]), episodes.actions.reshape(rows)
@@ -175,7 +176,7 @@ class BootstrappedDQN(eqx.Module):
             values = action_values(network, member, model, seen)
             chosen = jnp.take_along_axis(values, actions[:, None], axis=1)[:, 0]
             each = jax.vmap(network.loss, in_axes=(0, 0, None))
-            return use @ each(chosen, targets.reshape(rows), network.noise_std)
+            return use @ each(chosen, targets.reshape(rows), noise_std)
 
         return network.anchored(jax.grad(misfit)(member.model), member, jnp.maximum(held, 1.0))
 
@@ -191,7 +192,8 @@ class BootstrappedDQN(eqx.Module):
         value = jnp.take_along_axis(values, best[..., None], axis=-1)[..., 0]
         rewards = episodes.rewards
         if noise.shift is not None:
-            rewards = rewards + network.noise_std * noise.shift
+            noise_std: Any = network.noise_std
+            rewards = rewards + noise_std * noise.shift
         # The last state of an episode is one where nothing more was done.
         followed = (best[:, 1:-1] == episodes.actions[:, 1:]) & episodes.taken[:, 1:]
         followed = jnp.pad(followed, ((0, 0), (0, 1)))

@@ -82,11 +82,9 @@ class LinearRLSVI(eqx.Module):
         chosen = self._chosen(episode)
 
         def one(belief: Any, step: tuple[Array, ...]) -> tuple[Any, None]:
-            index, row, taken = step
-            after = self.learner.observe(
-                key, *belief, Action(index, row), jnp.zeros(()), Noise(weight=taken.astype(float))
-            )
-            return after, None
+            (shared, member), (index, row, taken) = belief, step
+            action, noise = Action(index, row), Noise(weight=taken.astype(float))
+            return self.learner.observe(key, shared, member, action, jnp.zeros(()), noise), None
 
         belief, steps = (state.shared, state.member), (episode.actions, chosen, episode.taken)
         shared, member = jax.lax.scan(one, belief, steps)[0]

@@ -1,6 +1,6 @@
 """Whole episodes to learn values from again, and what they say that actions are worth."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +27,21 @@ class Replay(NamedTuple):
     @classmethod
     def empty(cls, episode: Episode, noise: Noise, capacity: int) -> "Replay":
         """noise: the kinds of perturbation that will come, of shape (members, ...)"""
-        rooms = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), (episode, noise))
+        episodes, noise = jax.tree.map(
+            lambda x: jnp.zeros((capacity, *x.shape), x.dtype), (episode, noise)
+        )
         zero = jnp.zeros((), jnp.int32)
-        return cls(*rooms, zero, zero, jnp.zeros((), float))
+        return cls(episodes, noise, zero, zero, jnp.zeros((), float))
 
     def add(
         self, key: Key, history: Window | Reservoir, episode: Episode, noise: Noise
     ) -> "Replay":
         capacity = self.episodes.length.shape[0]
         slot, kept = history.slot(key, self.seen, capacity)
-        kept_ones = self.episodes, self.noise
-        held = jax.tree.map(lambda old, new: put(old, slot, kept, new), kept_ones, (episode, noise))
+        before, now = (self.episodes, self.noise), (episode, noise)
+        episodes, noise = jax.tree.map(lambda old, new: put(old, slot, kept, new), before, now)
         newest = jnp.where(kept, slot, self.newest)
-        return Replay(*held, self.seen + 1, newest, self.steps + episode.length)
+        return Replay(episodes, noise, self.seen + 1, newest, self.steps + episode.length)
 
     def batch(self, key: Key, size: int) -> tuple[Episode, Noise]:
         """The newest episode and others drawn with replacement, with their perturbations."""
@@ -49,7 +51,7 @@ class Replay(NamedTuple):
 
 
 def returns(
-    rewards: Array, goes_on: Array, after: Array, greedy: Array, discount: Array, trace: Array
+    rewards: Array, goes_on: Array, after: Array, greedy: Array, discount: Any, trace: Any
 ) -> Array:
     """What each step of an episode was worth (T,), by the values of what came after it.
 

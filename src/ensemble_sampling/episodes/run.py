@@ -36,14 +36,14 @@ class Run(programs.Run):
     def about(self) -> dict[str, str]:
         return {"seed": str(self.seed)}
 
-    def footprint(self, agent: Agent, environment: World) -> int:
+    def footprint(self, agent: Any, environment: Any) -> int:
         # As in `programs.footprint`: carried, updated, and what an episode computes.
         return 4 * _state_bytes(Outline.of(agent, environment)) + 8 * self.periods
 
-    def check(self, agent: Agent, environment: World) -> None:
+    def check(self, agent: Any, environment: Any) -> None:
         check_parts(agent, environment)
 
-    def mistakes(self, environment: World, tally: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+    def mistakes(self, environment: Any, tally: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         actions, limit = environment.actions, environment.limit
         return {
             f"was given an action that is not one of its {actions}": tally["stray"] > 0,

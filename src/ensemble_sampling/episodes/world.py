@@ -91,7 +91,7 @@ class World(Protocol):
 class Policy(Protocol):
     """What an agent does throughout an episode; a pytree."""
 
-    def __call__(self, key: Key, observation: Array, t: Array) -> Array: ...
+    def __call__(self, key: Key, observation: Array, t: Array, /) -> Array: ...
 
 
 class Agent(Protocol):

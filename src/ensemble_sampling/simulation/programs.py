@@ -19,15 +19,15 @@ from .. import checks, linalg
 from ..config import LATER, as_array
 from ..core import Action, Agent, Environment, Key, fact
 from ..fast.threefry import quick
-from .loop import Measure, realization
+from .loop import realization
 from .results import Window
 
 PINNED = "pinned_host"
 _TURN = Lock()  # of programs that must not run side by side
 _TRACING = Lock()  # it holds the interpreter: side by side, the first would be ready with the last
 
-Point = tuple[Agent, Environment]
-"""What is simulated: one of possibly many that share a program."""
+Point = tuple[Any, Any]
+"""An agent and an environment, as the run's loop takes them: one of many that share a program."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Run:
     seed: int
     coupled: bool = False
     expected: bool = False
-    measure: Measure | None = None
+    measure: Callable[..., Array] | None = None
     keep: Any = False
     last: bool = field(default=False, metadata=LATER)
     windows: Sequence[Window] | None = field(default=None, metadata=LATER)
@@ -70,7 +70,7 @@ class Run:
         name, periods = "a period to keep", 1 if self.last else self.periods
         return [checks.size(name, each, least=-periods, below=periods) for each in self.keep]
 
-    def check(self, agent: Agent, environment: Environment) -> None:
+    def check(self, agent: Any, environment: Any) -> None:
         """Refuse what cannot be run before anything is compiled."""
         arms = check_parts(agent, environment)
         if self.coupled and arms * self.periods >= 2**32:
@@ -111,7 +111,7 @@ class Outline(NamedTuple):
     jax_settings: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, agent: Agent, environment: Environment) -> "Outline":
+    def of(cls, agent: Any, environment: Any) -> "Outline":
         leaves, structure = jax.tree.flatten((agent, environment))
         shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
         config: Any = jax.config

@@ -72,7 +72,8 @@ def effectiveness(results: Results, panel: str, label: str, size: int) -> Interv
         return float(-2 * (wins @ found + (count - wins) @ fails))
 
     low, high = 1e-3, 1 - 1e-9
-    best = minimize_scalar(loss, bounds=(low, high), method="bounded").x
+    fit: Any = minimize_scalar(loss, bounds=(low, high), method="bounded")
+    best = fit.x
     grid = np.linspace(low, high, 20_001)
     inside = grid[[loss(p) <= loss(best) + chdtri(1, 1 - CONFIDENCE) for p in grid]]
     return Interval(float(best), float(inside.min()), float(inside.max()))

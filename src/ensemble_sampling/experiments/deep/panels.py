@@ -100,10 +100,9 @@ class LearningTimes:
         for number, (most, points) in enumerate(groups.items()):
             place: Any = {**where, "checkpoint": where["checkpoint"] / str(most)}
             place["progress"] = _part(where["progress"], number, len(groups))
-            world = partial(series.world, most=most)
             found = episodes.sweep(
-                lambda point, world=world: series.agent(point, world(point)),
-                lambda point, world=world: world(point),
+                lambda point, most=most: series.agent(point, series.world(point, most)),
+                lambda point, most=most: series.world(point, most),
                 {"point": points},
                 self.periods,
                 realizations,
@@ -119,13 +118,15 @@ class LearningTimes:
     def draw(self, ax: "Axes", data: Data) -> None:
         for i, series in enumerate(data["series"]):
             points, times = times_of(series)
-            solved = np.array([np.isfinite(each).all() for each in times])
-            middle, low, high = (f(filled(times), axis=1) for f in (np.median, np.min, np.max))
+            solved = np.isfinite(times).all(axis=1)
             colour, mark, _ = style(i)
-            some = np.isfinite(middle)
-            spread = np.minimum(high, data["periods"]) - middle, middle - low
+            some = np.isfinite(np.median(filled(times), axis=1))
+            middle, low, high = (
+                f(filled(times[some]), axis=1) for f in (np.median, np.min, np.max)
+            )
+            spread = middle - low, np.minimum(high, data["periods"]) - middle
             bars: Any = {"color": colour, "marker": mark, "ms": 4.5, "capsize": 2, "lw": 1.0}
-            ax.errorbar(points[some], middle[some], [each[some] for each in spread[::-1]], **bars)
+            ax.errorbar(points[some], middle, spread, **bars)
             ax.plot([], [], color=colour, marker=mark, label=series["label"])
             missing = points[~solved]
             ax.plot(missing, np.full(len(missing), data["periods"]), "x", color=colour)
