@@ -134,6 +134,12 @@ export interface Interval {
   high: number | null;
 }
 
+/** What a key allows, and the only bandit it is for, if it is for one. */
+export interface KeyScopes {
+  scopes: string[];
+  bandit: string | null;
+}
+
 /** What came of a decision. Where outcomes add up, the same `ref` twice counts once. */
 export interface Learn {
   id: string;

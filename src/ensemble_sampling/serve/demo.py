@@ -19,6 +19,7 @@ from ..client import Client, ServiceError
 from ..decide.bandit import Bandit, parts
 from ..decide.decisions import Decision
 from . import run
+from .admin import SHADOWS
 from .agents import read_agents
 from .replicas import SETTINGS
 from .storage import DEFAULT
@@ -28,7 +29,7 @@ VISITORS = 8.0  # of a step, on the average of a day
 TURN = 4.5  # days after which tastes change
 WATCHED = 5.0  # days after which a candidate begins to watch
 WAIT = 6 * 3600.0  # seconds after which nothing is expected of a visitor any more
-FLOOR, HOLDBACK = 0.05, 0.1
+FLOOR, HOLDBACK, WHO = 0.05, 0.1, "the shop"
 PACE = 1.0  # seconds between two visitors who come while somebody looks
 HURRY = 100.0  # how much sooner these make up their minds
 AGENTS = """\
@@ -123,15 +124,17 @@ def fill(
     """A ledger as it is after so many days of visitors, which end at the time `until`."""
     now = [begin := until - days * 86400]
     watched, baseline = begin + WATCHED * 86400, {"action": "novel"}
-    with Bandit.open(folder, floor=FLOOR, holdback=HOLDBACK, baseline=baseline) as bandit:
+    with Bandit.open(folder, floor=FLOOR) as bandit:
         with parts(bandit) as (_, ledger):
             ledger.clock = lambda: now[0]
-            ledger.set(SETTINGS, {"wait": WAIT})
+            ledger.change(SETTINGS, {"wait": WAIT}, WHO)
+        bandit.configure(holdback=HOLDBACK, baseline=baseline, who=WHO)
         for at in np.arange(begin, until, STEP).tolist():
             day, hour, now[0] = (at - begin) / 86400, _hour(at), at
             if at - STEP < watched <= at:
                 for name, agent in candidates.items():
                     bandit.shadow(name, agent)
+                    ledger.change(SHADOWS, {"began": name}, WHO)
             bandit.learn_many(shop.come(at))
             if hour % 4 < 1:
                 bandit.expire(WAIT, 0.0)

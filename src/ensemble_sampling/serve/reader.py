@@ -131,10 +131,10 @@ class Reader:
         with self._ledger() as ledger:
             return [change._asdict() for change in ledger.changes()]
 
-    def history(self, buckets: int = 60) -> list[dict[str, Any]]:
+    def history(self, buckets: int = 60, since: float | None = None) -> list[dict[str, Any]]:
         """Decisions over time in equal parts of it, oldest first, see `overview.history`."""
         with self._ledger() as ledger:
-            return overview.history(ledger, buckets)
+            return overview.history(ledger, buckets, since)
 
     def recent(self, count: int = 20) -> list[dict[str, Any]]:
         """The last decisions, newest first, with the present values of the actions on offer, see

@@ -305,6 +305,13 @@ class Page(Struct):
     columns: dict[str, list[Any]]
 
 
+class KeyScopes(Struct):
+    """What a key allows, and the only bandit it is for, if it is for one."""
+
+    scopes: list[str]
+    bandit: str | None
+
+
 class Bandits(Struct):
     bandits: list[str]
 
