@@ -6,6 +6,7 @@ import { moment, node, number, percent } from "./draw.js";
 const find = (id) => document.getElementById(id);
 const DEFAULTS = { holdback: 0, baseline: "first", sticky: 0, guard: {}, fallback: false, halted: null,
   wait: null, default: 0, aggregation: "first", mode: "online", floor: 0, retain: null };
+const DID = { began: "begins to watch", dismissed: "was let go", promoted: "was put in charge" };
 const HIDDEN = ["salt", "since"];
 const at = (bandit) => `bandits/${encodeURIComponent(bandit)}`;
 
@@ -108,7 +109,7 @@ export function told(changes) {
   return changes.map(({ time, name, value, who }) => {
     const last = before[name] ?? DEFAULTS;
     before[name] = value;
-    let words = Object.entries(value ?? {}).map(([what, whom]) => `${what} ${whom}`).join(", ");
+    let words = Object.entries(value ?? {}).map(([did, whom]) => `${whom} ${DID[did]}`).join(", ");
     if (name === "begun") words = "bandit begun";
     else if (name !== "shadows") {
       words = Object.entries(value)
