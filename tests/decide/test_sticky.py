@@ -1,5 +1,8 @@
 """A subject is given the same action again, for a while, as long as it is on offer."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import os
 import time
 from datetime import timedelta

@@ -186,8 +186,9 @@ def _baseline(ledger: Ledger, control: Control) -> str | None:
 
 
 def _chances(ledger: Ledger) -> str | None:
-    """On actions without any chance, of which a log can tell nothing."""
-    floor = (ledger.description or {}).get("floor", 0.0)
+    """On actions without any chance, of which a log can tell nothing; one in memory is not kept to
+    be asked."""
+    floor = ledger.place is None or (ledger.description or {}).get("floor", 0.0)
     rows = [row for row in ledger.latest(ENOUGH) if not row.foreign]
     if floor or len(rows) < ENOUGH:
         return None
