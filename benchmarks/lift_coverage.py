@@ -19,6 +19,8 @@ the ratio's by whether the contrast of the two at the true ratio excludes 0. "SR
 test of shares said in any look that they are wrong.
 """
 
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false
+
 import argparse
 import json
 import math

@@ -50,7 +50,7 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     try:
         if kind != "frozen":
             raise ValueError
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except (TypeError, ValueError) as error:
         raise ValueError(KINDS + checks.shown(given)) from error
     known = 0 if ledger is None else ledger.ask(ASKED.format(at.timestamp()))

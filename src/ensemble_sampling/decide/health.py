@@ -157,7 +157,9 @@ def _never(ledger: Ledger) -> str | None:
     if sum(count for _, count in masks) < ENOUGH or any(mask is None for mask, _ in masks):
         return None
     bits = np.stack([np.unpackbits(np.frombuffer(mask, np.uint8)) for mask, _ in masks])
-    gone = [name for name, free in zip(names, bits.any(axis=0), strict=False) if not free]
+    gone = [
+        name for name, free in zip(names, np.atleast_1d(bits.any(axis=0)), strict=False) if not free
+    ]
     if not gone:
         return None
     return (
