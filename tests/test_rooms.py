@@ -10,8 +10,7 @@ import ensemble_sampling
 ORDER = [
     # the ground floor
     ("core", "checks", "code", "compilation", "config", "files", "linalg", "rewards"),
-    ("intervals", "networks", "fast"),
-    ("sequences",),
+    ("intervals", "networks", "sequences", "fast"),
     ("learners",),
     ("posteriors",),
     ("agents",),

@@ -1,6 +1,7 @@
 """A part of decisions is left to a baseline, recorded as such, and what that costs and tells."""
 
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false
 
 import datetime
 

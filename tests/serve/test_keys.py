@@ -47,9 +47,7 @@ def bearer(key):
 
 
 def asked(http, operation, bandit, key):
-    path = operation.path.format(
-        name=bandit, shadow="nobody", decision="0-0", metric="none", key="device"
-    )
+    path = operation.path.format(name=bandit, shadow="nobody", decision="0-0", metric="x", key="x")
     return http.request(operation.method, path, headers=bearer(key), content=b"{}", timeout=60)
 
 

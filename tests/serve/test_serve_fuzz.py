@@ -48,7 +48,7 @@ def test_the_document_has_every_operation_once_and_every_status_it_can_give():
 def test_documented_examples_are_accepted_and_patterns_end_where_the_text_does(tmp_path):
     with running(tmp_path) as (url, _), httpx.Client(base_url=url, timeout=60) as http:
         for each in OPERATIONS:
-            path = each.path.format(name="default", shadow="x", decision="0-0")
+            path = each.path.format(name="default", shadow="x", decision="0-0", metric="x", key="x")
             found = http.request(each.method, path, json=each.example)
             # What the examples speak of may not be there; but they are well-formed.
             assert found.status_code in (200, 201, 204, 404, 409), found.text

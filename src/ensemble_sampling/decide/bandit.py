@@ -153,7 +153,7 @@ class Bandit:
     ) -> None:
         """Open the ledger and go on where it left off; what cannot be is refused before."""
         replica = Replica(Setup(options))
-        given = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
+        given: dict[str, Any] = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
         Control().changed(None, replica.setup, **given)
         every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
         self._snapshot_every, checked = every, _kept(offers)

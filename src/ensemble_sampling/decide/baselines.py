@@ -22,7 +22,7 @@ Baseline = Callable[[int, Offer], np.ndarray]
 
 KINDS = (
     'baseline must be "first", "uniform", "frozen", {"action": NAME}, {"frozen": DATE}, or a '
-    "function of a context and the actions, got {}"
+    "function of a context and the actions, got "
 )
 ASKED = "SELECT count(*) FROM outcomes WHERE time <= {!r}"
 
@@ -36,7 +36,7 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     if callable(given):
         return {"rule": describe(given)}
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise ValueError(KINDS.format(checks.shown(given)))
+        raise ValueError(KINDS + checks.shown(given))
     ((kind, value),) = given.items()
     if kind == "action":
         names = setup.inputs.names
@@ -50,9 +50,9 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     try:
         if kind != "frozen":
             raise ValueError
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except (TypeError, ValueError) as error:
-        raise ValueError(KINDS.format(checks.shown(given))) from error
+        raise ValueError(KINDS + checks.shown(given)) from error
     known = 0 if ledger is None else ledger.ask(ASKED.format(at.timestamp()))
     return {"frozen": known}
 

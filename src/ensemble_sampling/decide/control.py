@@ -48,7 +48,9 @@ class Control:
     def of(cls, ledger: Ledger, salt: Any = 0) -> "Control":
         """What a ledger has; where it has nothing, what holds nothing back."""
         said = ledger.setting(CONTROL)
-        return cls(salt=str(salt)) if said is None else cls(**said)
+        if said is None:
+            return cls(salt=str(salt))
+        return cls(**{**said, "guard": {name: tuple(b) for name, b in said["guard"].items()}})
 
     @property
     def share(self) -> float:

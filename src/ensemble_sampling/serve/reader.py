@@ -69,7 +69,7 @@ class Reader:
 
     def summary(self) -> dict[str, Any]:
         """`decide.summary.Summary` as a dictionary."""
-        return self._seldom("summary", self._summary)
+        return self._seldom(("summary", self._decider.replicas.loaded), self._summary)
 
     def _summary(self) -> dict[str, Any]:
         times, warnings = self._decider.replicas.noticed()
