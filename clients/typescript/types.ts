@@ -285,7 +285,7 @@ export interface Settings {
   holdback?: number;
   baseline?: string | Record<string, string | number | boolean>;
   sticky?: number;
-  guard?: Record<string, ["<=" | ">=", number]>;
+  guard?: Record<string, (string | number)[]>;
   fallback?: boolean;
 }
 

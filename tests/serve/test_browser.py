@@ -428,21 +428,21 @@ def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit)
     shown(page)
     reward = page.get_by_role("slider", name="Reward")
     with page.expect_request("**/history?buckets=20&since=0"):
-        page.get_by_label("Resolution").select_option("coarse")
+        page.locator("#parts").select_option("coarse")
     with page.expect_request("**/history?buckets=20&since=1"):
-        page.get_by_label("Time").select_option("from the first")
+        page.locator("#range").select_option("from the first")
     expect(page.locator("#foot")).to_contain_text("the last 150 of 150 decisions")
     alone = [
         {**part, "reward": part["reward"] if n == 3 else None}
         for n, part in enumerate(told(service, "history?buckets=20"))
     ]
     page.route("**/history?*", lambda route: route.fulfill(json=alone))
-    page.get_by_label("Time").select_option("last hour")
+    page.locator("#range").select_option("last hour")
     expect(page.locator("figure", has_text="Mean reward")).to_contain_text(
         "There is one value so far; a line needs two."
     )
     expect(reward).to_be_hidden()
     page.unroute("**/history?*")
     page.route("**/history?*", lambda route: route.fulfill(json=[]))
-    page.get_by_label("Time").select_option("last day")
+    page.locator("#range").select_option("last day")
     expect(page.locator("#bare")).to_have_text("No decision was made in this time.")
