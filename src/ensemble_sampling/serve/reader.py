@@ -69,12 +69,14 @@ class Reader:
 
     def summary(self) -> dict[str, Any]:
         """`decide.summary.Summary` as a dictionary."""
-        return self._seldom(("summary", self._decider.replicas.loaded), self._summary)
+        replicas = self._decider.replicas
+        times, warnings = replicas.noticed()  # whose programs are compiled the first time
 
-    def _summary(self) -> dict[str, Any]:
-        times, warnings = self._decider.replicas.noticed()
-        with self._ledger() as ledger:
-            return asdict(summarize(ledger, times, warnings=warnings))
+        def read() -> dict[str, Any]:
+            with self._ledger() as ledger:
+                return asdict(summarize(ledger, times, warnings=warnings))
+
+        return self._seldom(("summary", replicas.loaded), read)
 
     def _seldom(self, what: Any, read: Callable[[], Any]) -> Any:
         """What takes the whole history; where that takes long, what was found earlier is returned
