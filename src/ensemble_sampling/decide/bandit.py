@@ -711,7 +711,10 @@ class Bandit:
                     "removed, and stay known to it: only Bandit.migrate begins without",
                     stacklevel=2,
                 )
-            return self._ledger.erase(subject, self._base_states if keep else None)
+            erased = self._ledger.erase(subject, self._base_states if keep else None)
+            if erased and not keep:
+                self._control.forget(self._ledger)
+            return erased
 
     def _base_states(self) -> dict[str, bytes]:
         return base_states([self._replica, *self._shadows.replicas().values()], self._ledger)

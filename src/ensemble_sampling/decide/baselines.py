@@ -137,13 +137,21 @@ class Rule(Instead):
             return self.chosen(offer, None, f"the rule failed ({type(error).__name__}: {error})")
 
 
+def frozen_file(outcomes: int) -> str:
+    """The name of the snapshot of the agent as it was then."""
+    return f"frozen-{outcomes}.safetensors"
+
+
 class Frozen:
-    """The agent as it was when it had learned so many outcomes."""
+    """The agent as it was when it had learned so many outcomes; without those erased since."""
 
     def __init__(self, setup: Setup, ledger: Ledger, outcomes: int):
-        self._replica, self._ledger, self._outcomes = Replica(setup), ledger, outcomes
+        self._setup, self._ledger, self._outcomes = setup, ledger, outcomes
+        self._replica, self._erasures = Replica(setup), ledger.erasures
 
     def __call__(self, number: int, offer: Offer) -> np.ndarray:
+        if self._erasures != self._ledger.erasures:
+            self._replica, self._erasures = Replica(self._setup), self._ledger.erasures
         self._replica = self._replica.covering([offer])
         state = self._state(self._replica)
         return np.asarray(self._replica.choose(number, offer, state).probabilities, float)
@@ -155,7 +163,7 @@ class Frozen:
             return now.state
         if not self._outcomes:
             return replica.sync(ledger, 0)
-        replica.file = f"frozen-{self._outcomes}.safetensors"
+        replica.file = frozen_file(self._outcomes)
         stores = ledger.place is not None and not replica.host
         content = ledger.stored(replica.file) if stores else None
         about = replica.like(), ledger, replica.setup.description, replica.file

@@ -198,12 +198,14 @@ def _explained(
     offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
     free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)
     found = None if value is None or offer is None else value(offer)
+    control = row.held is not None and row.held.control
     return {
         "id": id,
         "time": row.time,
         "action": row.chosen if row.action is None else row.action,
         "probability": row.probability,
-        "explored": bool(len(shares) and shares[row.chosen] < shares.max()),
+        "explored": not control and bool(len(shares) and shares[row.chosen] < shares.max()),
+        "control": None if row.held is None else control,
         "outcome": row.outcome,
         "reward": row.reward,
         "expired": row.expired,

@@ -121,7 +121,10 @@ def erase(replicas: Replicas, subject: str, keep: bool) -> int:
     """See `Bandit.erase`."""
     with replicas.door:
         states = partial(_base_states, replicas) if keep else None
-        return replicas.ledger.erase(subject, states)
+        erased = replicas.ledger.erase(subject, states)
+        if erased and not keep:
+            replicas.control.forget(replicas.ledger)
+        return erased
 
 
 def _base_states(replicas: Replicas) -> dict[str, bytes]:
