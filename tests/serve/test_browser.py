@@ -449,10 +449,11 @@ def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit)
     expect(page.locator("#bare")).to_have_text("No decision was made in this time.")
 
 
-STRIP = (
-    "import { stripTypeScriptTypes as s } from 'node:module'; import { readFileSync as r } from "
-)
-STRIP += "'node:fs'; process.stdout.write(s(r(process.argv[1], 'utf8')))"
+STRIP = """
+import { stripTypeScriptTypes } from "node:module";
+import { readFileSync } from "node:fs";
+process.stdout.write(stripTypeScriptTypes(readFileSync(process.argv[1], "utf8")));
+"""
 ASKS = """async (url) => {
   const { Client } = await import("/dashboard/client.js");
   const client = new Client(url, { key: KEY, timeout: 60000 });
