@@ -10,7 +10,7 @@ Kinds:
     reward    clicks of 1%; purchases in 3% whose amounts are lognormal (sigma 1.5) or have the tail
               of a Pareto law (exponent 2.5: their third moment is infinite)
     effect    none; or the action that is preferred brings half as much again
-    subjects  none, every decision is drawn by itself; 500 who come three times a day each, drawn
+    subjects  none, every decision is drawn by itself; 250 who come three times a day each, drawn
               once for all, who differ in what they bring (a gamma law of shape 2); or the same with
               one decision a day each, which sticks
 
@@ -18,6 +18,8 @@ Kinds:
 the ratio's by whether the contrast of the two at the true ratio excludes 0. "SRM" is how often the
 test of shares said in any look that they are wrong.
 """
+
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false
 
 import argparse
 import json
@@ -35,7 +37,7 @@ from ensemble_sampling.sequences import Pair, evidence
 DAYS, HELD, ACTIONS = 30, 0.1, 4
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "lift_coverage.json"
 REWARDS = ("clicks", "lognormal", "pareto")
-SUBJECTS = {"none": (0, 0), "repeated": (500, 3), "sticky": (500, 1)}
+SUBJECTS = {"none": (0, 0), "repeated": (250, 3), "sticky": (250, 1)}
 
 
 def drawn(rng, kind, chance):
@@ -129,7 +131,7 @@ def kind_of(months, *about):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--months", type=int, default=1000)
-    parser.add_argument("--per-day", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--per-day", type=int, nargs="*", default=[100, 500])
     parser.add_argument("--only", choices=[*SUBJECTS], nargs="*", default=[*SUBJECTS])
     parser.add_argument("--out", type=Path, default=OUT)
     options, rows = parser.parse_args(), []

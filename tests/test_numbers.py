@@ -27,6 +27,7 @@ LATENCY = "docs/how-to/latency.md"
 TIME = "docs/explanation/where-the-time-goes.md"
 WORKS = "docs/explanation/how-it-works.md"
 EVALUATE = "docs/how-to/evaluate.md"
+PAYS = "docs/how-to/does-it-pay.md"
 REPRODUCE = "docs/how-to/reproduce.md"
 CLUSTER = "docs/how-to/cluster.md"
 CAPACITY = "docs/how-to/capacity.md"
@@ -161,6 +162,12 @@ def coverage() -> tuple[float, float, int]:
     return min(held), max(held), data["repetitions"]
 
 
+def months() -> tuple[float, int]:
+    data = saved("benchmarks/lift_coverage.json")
+    missed = [row[name] for row in data["rows"] for name in ("missed_difference", "missed_ratio")]
+    return 100 * max(missed), data["months"]
+
+
 def pair(agent: str, size: str) -> tuple[float]:
     """Milliseconds of a decision and its outcome, on two cores."""
     rows = saved("benchmarks/bench-x86-64-cpu-2-cores.json")["latency"]["rows"]
@@ -225,6 +232,7 @@ QUOTES = [
     ),
     Quote(LATENCY, "{:.2f} ms in memory on one core", lambda: pair("linear", "100 x 100")),
     Quote(LATENCY, "{:.2f} ms on disk", lambda: pair("linear on disk", "100 x 100")),
+    Quote(PAYS, "missed the truth in at most {:.1f}% of {:,} simulated months", months),
     Quote(EVALUATE, "{:.1f}% to {:.1f}% of {:,} repetitions", coverage),
 ]
 

@@ -1,5 +1,8 @@
 """Confidence sequences hold at every look, and say what a plain computation of them says."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import math
 
 import numpy as np

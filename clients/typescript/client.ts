@@ -2,8 +2,8 @@
 // Whatever is sent has an id of its own, so that what is sent twice counts once.
 
 import type {
-  Add, Changed, Choose, Correct, Decision, Decisions, Erased, Expired, Failure, Learn, New, Offer,
-  Page, Prediction,
+  Add, Changed, Choose, Correct, Decision, Decisions, Erased, Expired, Failure, Learn, Lift, Metric,
+  New, Observe, Offer, Page, Prediction, Segments, Settings,
 } from "./types.ts";
 
 export type * from "./types.ts";
@@ -137,6 +137,41 @@ export class Client {
   /** Why a decision was made, by what is known now. */
   explain(id: string, top = 5): Promise<Reply> {
     return this.#send("GET", `explain/${encodeURIComponent(id)}?top=${top}`);
+  }
+
+  /** What the bandit earns compared with the baseline, or what a metric is with it and without. */
+  lift(metric?: string, daily = false): Promise<Lift> {
+    const what = metric === undefined ? "lift" : `metrics/${encodeURIComponent(metric)}`;
+    return this.#send("GET", `${what}?daily=${Number(daily)}`);
+  }
+
+  /** What else came of a decision, numbers by name; false if it was known. */
+  async observe(id: string, values: Observe["values"]): Promise<boolean> {
+    return (await this.#send<New>("POST", "observe", { id, values } satisfies Observe)).new as boolean;
+  }
+
+  /** What else came of decisions. */
+  metrics(): Promise<Metric[]> {
+    return this.#send("GET", "metrics");
+  }
+
+  /** How the bandit does by what contexts say under a key. */
+  segments(key: string): Promise<Segments> {
+    return this.#send("GET", `segments/${encodeURIComponent(key)}`);
+  }
+
+  settings(): Promise<Settings> {
+    return this.#send("GET", "settings");
+  }
+
+  /** Change some settings; all of them as they are then. It needs the scope admin. */
+  async configure(some: Settings): Promise<Settings> {
+    return this.#send("PUT", "settings", { ...(await this.settings()), ...some });
+  }
+
+  /** Let the bandit decide again after a bound was broken. It needs the scope admin. */
+  async resume(): Promise<boolean> {
+    return (await this.#send<Changed>("POST", "resume")).changed;
   }
 
   /** Decisions from `first` on, all or so many, as columns. */

@@ -52,7 +52,10 @@ export interface Create {
   floor?: number | null;
 }
 
-/** A decision, on disk: what was chosen, and how likely each action was. */
+/** A decision, on disk: what was chosen, and how likely each action was.
+ *
+ * `control`: whether it was left to the baseline; None where nothing is held back. `again`: it was
+ * made before, for the same event or subject; `index` is where its action is now. */
 export interface Decision {
   id: string;
   event: string | null;
@@ -66,6 +69,7 @@ export interface Decision {
   spread: (number | null)[] | null;
   time: number;
   again: boolean;
+  control?: boolean | null;
 }
 
 export interface Decisions {
@@ -122,6 +126,20 @@ export interface Health {
   unavailable?: number;
 }
 
+/** A value and where it is in 95% of all histories, however often they are looked at; an end is
+ * None where there are too few decisions to tell it. */
+export interface Interval {
+  value: number;
+  low: number | null;
+  high: number | null;
+}
+
+/** What a key allows, and the only bandit it is for, if it is for one. */
+export interface KeyScopes {
+  scopes: string[];
+  bandit: string | null;
+}
+
 /** What came of a decision. Where outcomes add up, the same `ref` twice counts once. */
 export interface Learn {
   id: string;
@@ -134,9 +152,58 @@ export interface LearnMany {
   outcomes: Learn[];
 }
 
+/** Rewards, or values of a metric, with the bandit and without it.
+ *
+ * name: of the part: a day, a segment; "all".
+ * decisions: made while a part was held back, and whose outcome came.
+ * held: how many of them were left to the baseline.
+ * units: how many there are that are independent: subjects, and decisions about nobody.
+ * bandit, control: the mean of decisions, if all had been made by the one or the other.
+ * difference, ratio: of the first to the second; the ratio is None where the second is not above
+ *     0. All of them are None before there are decisions of both.
+ * parts: the same by days or segments, where that was asked for.
+ *
+ * Means are weighted by how likely either group was to choose what was chosen (see `weights`).
+ * Every interval holds at all times together, so that it does no harm to look each day and to stop
+ * when it says enough; see `sequences`. */
+export interface Lift {
+  name: string;
+  decisions: number;
+  held: number;
+  units: number;
+  bandit: Interval | null;
+  control: Interval | null;
+  difference: Interval | null;
+  ratio: Interval | null;
+  parts?: Lift[];
+}
+
+/** Something else that comes of decisions.
+ *
+ * decisions: how many it came of.
+ * mean: of the decisions of the bandit, with an interval that holds at every look; None before
+ *     there are any.
+ * lift: compared with the baseline, see `Lift`.
+ * guard: the bound of the mean, if there is one: ("<=", 0.05).
+ * broken: whether the mean is beyond it, as far as the interval can tell. */
+export interface Metric {
+  name: string;
+  decisions: number;
+  mean: Interval | null;
+  lift: Lift;
+  guard?: [string, number] | null;
+  broken?: boolean;
+}
+
 /** Whether the outcome was not known before; a list for several. */
 export interface New {
   new: boolean | boolean[];
+}
+
+/** What else came of a decision, numbers by name; a value that is there is replaced. */
+export interface Observe {
+  id: string;
+  values: Record<string, number>;
 }
 
 /** What may be chosen. */
@@ -162,6 +229,37 @@ export interface Prediction {
   spread: (number | null)[] | null;
 }
 
+/** The decisions in whose context a key has one value, or one in a range.
+ *
+ * decisions: how many there are; outcomes: of how many an outcome came.
+ * reward: of these, as a mean with its interval.
+ * lift: compared with the baseline, where a part is held back from the bandit.
+ * actions: shares of those chosen most often.
+ * exploration: how often the bandit chose something else than what had the best chance.
+ *
+ * Intervals hold at every look, and for all segments together: each of m may be wrong m times more
+ * seldom than one alone (Bonferroni). */
+export interface Segment {
+  name: string;
+  decisions: number;
+  outcomes: number;
+  reward: Interval | null;
+  lift: Lift | null;
+  actions: Record<string, number>;
+  exploration: number | null;
+}
+
+/** Those of one key, the largest first.
+ *
+ * most, least: the names of those that gain most and least by the bandit as far as that can be
+ *     told: whose intervals do not reach the mean of all; None for none. */
+export interface Segments {
+  key: string;
+  parts: Segment[];
+  most: string | null;
+  least: string | null;
+}
+
 /** The settings of a bandit, stored in its ledger.
  *
  * wait: seconds after which a decision without an outcome gets `default`; None: never.
@@ -170,7 +268,13 @@ export interface Prediction {
  * mode: "online": the agent decides; "apprentice": the first action available is taken, and the
  *     agent only says what it would have done.
  * floor: the share of decisions left to chance, beside what the agent itself explores.
- * retain: days for which decisions and what came of them are kept; None: for ever. */
+ * retain: days for which decisions and what came of them are kept; None: for ever.
+ * holdback: the share of decisions, or of subjects where these are named, left to the baseline.
+ * baseline: "first" (that is available), "uniform", {"action": NAME}, "frozen" (the agent as it is
+ *     now), or {"frozen": DATE}.
+ * sticky: seconds for which a subject is given the same action again.
+ * guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
+ * fallback: whether one that is broken leaves all decisions to the baseline, until `resume`. */
 export interface Settings {
   wait?: number | null;
   default?: number;
@@ -178,6 +282,11 @@ export interface Settings {
   mode?: "apprentice" | "online";
   floor?: number;
   retain?: number | null;
+  holdback?: number;
+  baseline?: string | Record<string, string | number | boolean>;
+  sticky?: number;
+  guard?: Record<string, (string | number)[]>;
+  fallback?: boolean;
 }
 
 /** A candidate that is to become a shadow. */

@@ -432,6 +432,21 @@ def serve(
     raise typer.Exit(run.serve(options))
 
 
+@app.command()
+def demo(
+    place: Annotated[
+        Path | None,
+        typer.Argument(help="A folder to keep it in, else it is gone at the end.", metavar="DIR"),
+    ] = None,
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Serve a simulated shop as it is after a week, to look at; visitors go on coming."""
+    from .serve.demo import demo
+
+    raise typer.Exit(demo(place, port, opens=not no_open))
+
+
 keys = typer.Typer(no_args_is_help=True, help="Keys to a service: make, list and revoke them.")
 app.add_typer(keys, name="keys")
 Served = Annotated[str, typer.Argument(help="The folder or URL that is served.", metavar="DIR")]

@@ -1,6 +1,7 @@
 """A part of decisions is left to a baseline, recorded as such, and what that costs and tells."""
 
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalOperand=false, reportOperatorIssue=false
 
 import datetime
 
@@ -217,3 +218,23 @@ def test_the_frozen_agent_decides_as_it_did_on_that_day(tmp_path):
         np.testing.assert_allclose(bandit._divider._baseline(30, offer), expected)
         bandit.configure(baseline={"frozen": then.isoformat()})
         np.testing.assert_allclose(bandit._divider._baseline(30, offer), expected)
+
+
+def test_whoever_is_erased_is_not_known_to_the_frozen_agent_either(tmp_path):
+    def learned(bandit):
+        for n in range(20):
+            one = bandit.choose(ROWS, subject=f"u{n % 2}")
+            bandit.learn(one.id, float(n % 2) * 10)
+
+    with es.Bandit.open(tmp_path / "b", LINEAR) as bandit:
+        learned(bandit)
+        bandit.configure(holdback=0.5, baseline="frozen")
+        offer = bandit._replica.inputs.read(ROWS, None, None)
+        before = bandit._divider._baseline(99, offer)
+        assert (tmp_path / "b" / "frozen-20.safetensors").exists()
+        bandit.erase("u1", keep=True)
+        bandit.erase("u1")
+        assert (tmp_path / "b" / "frozen-20.safetensors").exists()  # nobody was left to be erased
+        bandit.erase("u0")
+        assert not (tmp_path / "b" / "frozen-20.safetensors").exists()
+        assert (bandit._divider._baseline(99, offer) != before).any()

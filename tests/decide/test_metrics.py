@@ -1,5 +1,8 @@
 """What else comes of decisions is kept, compared, and kept within bounds."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import numpy as np
 import pytest
 

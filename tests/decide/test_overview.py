@@ -226,3 +226,25 @@ def test_a_count_that_is_none_is_refused(count):
         recent(Ledger(None), count)
     with pytest.raises(ValueError, match="buckets must be a number from 1 to 1000, got"):
         history(Ledger(None), count)
+
+
+def test_the_axis_begins_where_decisions_are_dense():
+    def made(ledger: Ledger, times: list[float], **about) -> int:
+        for number, time in enumerate(times, start=ledger.decisions):
+            one = np.ones(1, np.float32)
+            ledger.add_decisions([DecisionRow(number, time, 0, "a", one, one)])
+        return sum(part["decisions"] for part in history(ledger, 10, **about))
+
+    ledger, trials = Ledger(None), [10.0 * n for n in range(4)]
+    assert made(ledger, trials) == 4
+    assert made(ledger, [10_000.0 + n for n in range(96)]) == 96
+    dense = history(ledger, 10)
+    assert dense[0]["time"] == 10_000 + 95 / 10
+    assert dense[-1]["pending"] == 100
+    assert made(ledger, [], since=0.0) == 100
+    assert made(ledger, [], since=10_050.0) == 46
+    assert history(ledger, 10, 20_000.0) == []
+    even = Ledger(None)
+    assert made(even, [float(n) for n in range(100)]) == 100
+    ledger.close()
+    even.close()

@@ -1,5 +1,8 @@
 """What a bandit does for whom, by plain counting."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import numpy as np
 import pytest
 

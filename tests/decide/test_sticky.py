@@ -1,5 +1,8 @@
 """A subject is given the same action again, for a while, as long as it is on offer."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import os
 import time
 from datetime import timedelta
@@ -32,6 +35,7 @@ def arms(**given):
 def test_a_subject_gets_the_same_decision_for_a_day(clock):
     bandit = arms()
     first = bandit.choose(subject="ann")
+    again = first
     for _ in range(20):
         again = bandit.choose(subject="ann")
         assert (again, again.again) == (first, True)
@@ -78,6 +82,7 @@ def test_rows_of_numbers_are_known_by_their_numbers():
     first = bandit.choose(ROWS, context=[0.5], subject="ann")
     again = bandit.choose(ROWS[::-1], context=[0.7], subject="ann", top=2)
     assert (again.id, again.index) == (first.id, 2 - first.index)
+    assert again.ranking is not None
     assert again.ranking[0] == again.index
     assert bandit.choose(ROWS + 5.0, context=[0.5], subject="ann").id != first.id
 

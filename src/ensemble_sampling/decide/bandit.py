@@ -160,7 +160,7 @@ class Bandit:
     ) -> None:
         """Open the ledger and go on where it left off; what cannot be is refused before."""
         replica = Replica(Setup(options))
-        given = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
+        given: dict[str, Any] = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
         Control().changed(None, replica.setup, **given)
         every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
         self._snapshot_every, checked = every, _kept(offers)
@@ -723,7 +723,10 @@ class Bandit:
                     "removed, and stay known to it: only Bandit.migrate begins without",
                     stacklevel=2,
                 )
-            return self._ledger.erase(subject, self._base_states if keep else None)
+            erased = self._ledger.erase(subject, self._base_states if keep else None)
+            if erased and not keep:
+                self._control.forget(self._ledger)
+            return erased
 
     def _base_states(self) -> dict[str, bytes]:
         return base_states([self._replica, *self._shadows.replicas().values()], self._ledger)

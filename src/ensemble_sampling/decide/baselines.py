@@ -22,7 +22,7 @@ Baseline = Callable[[int, Offer], np.ndarray]
 
 KINDS = (
     'baseline must be "first", "uniform", "frozen", {"action": NAME}, {"frozen": DATE}, or a '
-    "function of a context and the actions, got {}"
+    "function of a context and the actions, got "
 )
 ASKED = "SELECT count(*) FROM outcomes WHERE time <= {!r}"
 
@@ -36,7 +36,7 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     if callable(given):
         return {"rule": describe(given)}
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise ValueError(KINDS.format(checks.shown(given)))
+        raise ValueError(KINDS + checks.shown(given))
     ((kind, value),) = given.items()
     if kind == "action":
         names = setup.inputs.names
@@ -50,9 +50,9 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     try:
         if kind != "frozen":
             raise ValueError
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except (TypeError, ValueError) as error:
-        raise ValueError(KINDS.format(checks.shown(given))) from error
+        raise ValueError(KINDS + checks.shown(given)) from error
     known = 0 if ledger is None else ledger.ask(ASKED.format(at.timestamp()))
     return {"frozen": known}
 
@@ -137,13 +137,21 @@ class Rule(Instead):
             return self.chosen(offer, None, f"the rule failed ({type(error).__name__}: {error})")
 
 
+def frozen_file(outcomes: int) -> str:
+    """The name of the snapshot of the agent as it was then."""
+    return f"frozen-{outcomes}.safetensors"
+
+
 class Frozen:
-    """The agent as it was when it had learned so many outcomes."""
+    """The agent as it was when it had learned so many outcomes; without those erased since."""
 
     def __init__(self, setup: Setup, ledger: Ledger, outcomes: int):
-        self._replica, self._ledger, self._outcomes = Replica(setup), ledger, outcomes
+        self._setup, self._ledger, self._outcomes = setup, ledger, outcomes
+        self._replica, self._erasures = Replica(setup), ledger.erasures
 
     def __call__(self, number: int, offer: Offer) -> np.ndarray:
+        if self._erasures != self._ledger.erasures:
+            self._replica, self._erasures = Replica(self._setup), self._ledger.erasures
         self._replica = self._replica.covering([offer])
         state = self._state(self._replica)
         return np.asarray(self._replica.choose(number, offer, state).probabilities, float)
@@ -155,7 +163,7 @@ class Frozen:
             return now.state
         if not self._outcomes:
             return replica.sync(ledger, 0)
-        replica.file = f"frozen-{self._outcomes}.safetensors"
+        replica.file = frozen_file(self._outcomes)
         stores = ledger.place is not None and not replica.host
         content = ledger.stored(replica.file) if stores else None
         about = replica.like(), ledger, replica.setup.description, replica.file

@@ -12,7 +12,7 @@ from .. import checks
 from ..inputs.offer import Offer
 from ..ledger.ledger import Ledger
 from ..ledger.rows import Held
-from .baselines import Baseline, described, made
+from .baselines import Baseline, described, frozen_file, made
 from .programs import Drawn
 from .setup import Setup
 
@@ -48,7 +48,9 @@ class Control:
     def of(cls, ledger: Ledger, salt: Any = 0) -> "Control":
         """What a ledger has; where it has nothing, what holds nothing back."""
         said = ledger.setting(CONTROL)
-        return cls(salt=str(salt)) if said is None else cls(**said)
+        if said is None:
+            return cls(salt=str(salt))
+        return cls(**{**said, "guard": {name: tuple(b) for name, b in said["guard"].items()}})
 
     @property
     def share(self) -> float:
@@ -78,6 +80,11 @@ class Control:
         if "fallback" in now:
             checks.flag("fallback", now["fallback"])
         return replace(self, **now)
+
+    def forget(self, ledger: Ledger) -> None:
+        """Remove what a frozen agent knows, of whom somebody is to be erased: it learns anew."""
+        if isinstance(self.baseline, Mapping) and "frozen" in self.baseline:
+            ledger.discard(frozen_file(self.baseline["frozen"]))
 
     def record(self, ledger: Ledger, who: str | None = None) -> None:
         """Let a ledger have it, as a change by somebody, unless it is what the ledger has."""

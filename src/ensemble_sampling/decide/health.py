@@ -157,7 +157,9 @@ def _never(ledger: Ledger) -> str | None:
     if sum(count for _, count in masks) < ENOUGH or any(mask is None for mask, _ in masks):
         return None
     bits = np.stack([np.unpackbits(np.frombuffer(mask, np.uint8)) for mask, _ in masks])
-    gone = [name for name, free in zip(names, bits.any(axis=0), strict=False) if not free]
+    gone = [
+        name for name, free in zip(names, np.atleast_1d(bits.any(axis=0)), strict=False) if not free
+    ]
     if not gone:
         return None
     return (
@@ -186,8 +188,9 @@ def _baseline(ledger: Ledger, control: Control) -> str | None:
 
 
 def _chances(ledger: Ledger) -> str | None:
-    """On actions without any chance, of which a log can tell nothing."""
-    floor = (ledger.description or {}).get("floor", 0.0)
+    """On actions without any chance, of which a log can tell nothing; one in memory is not kept to
+    be asked."""
+    floor = ledger.place is None or (ledger.description or {}).get("floor", 0.0)
     rows = [row for row in ledger.latest(ENOUGH) if not row.foreign]
     if floor or len(rows) < ENOUGH:
         return None

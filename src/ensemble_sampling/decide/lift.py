@@ -14,7 +14,7 @@ from ..sequences import ALPHA, Pair
 
 MADE = """
 SELECT d.time, d.subject, d.control, d.holdback, d.baseline,
-  substr(d.probabilities, d.chosen * {size} + 1, {size}), {value}{more}
+  substr(d.probabilities, CAST(d.chosen * {size} + 1 AS INTEGER), {size}), {value}{more}
 FROM decisions AS d {outcome}
 WHERE d.control IS NOT NULL AND d.holdback < 1 ORDER BY d.number
 """

@@ -16,6 +16,7 @@ from .explain import called, likeliest
 LATEST = 10_000  # decisions that are looked at
 BYTES = 2**24  # of their rows; where there are more, votes are those of every so many-th
 NAMED = 8  # actions whose shares are told; what is missing of 1 are the others'
+SPARSE, MUCH = 0.05, 0.5  # of decisions, the first; of the time, which they take
 FEW, SHORT = 5, 1.0  # decisions, by and large, and seconds that a part has at least
 
 LATE = f"number > (SELECT max(number) FROM decisions) - {LATEST}"
@@ -42,9 +43,10 @@ SIZE = "SELECT length(features) + length(probabilities) FROM decisions ORDER BY 
 IMPORTS = "SELECT first, count FROM imports WHERE first + count > {}"
 
 
-def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
-    """The last decisions in equal parts of the time since the first of them, oldest first: so many
-    parts, or fewer where there is little to tell.
+def history(ledger: Ledger, buckets: int = 60, since: float | None = None) -> list[dict[str, Any]]:
+    """The last decisions in equal parts of time, oldest first: so many parts, or fewer where there
+    is little to tell. They begin at the time `since`, in seconds since 1970; None: where decisions
+    are dense, so that a few trials of long ago do not take most of the axis.
 
     time: of its end.
     decisions, outcomes: made in it, and how many of these have an outcome by now.
@@ -63,7 +65,12 @@ def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
         return []
     every = 1 + LATEST * size[0][0] // BYTES
     made = ledger.ask_all(MADE.format(every=every, **(CURRENT if revised else PLAIN)))
-    first, times = made[0][0], np.array([row[1] for row in made])
+    times = np.array([row[1] for row in made])
+    late = times >= (_dense(times) if since is None else since)
+    if not late.any():
+        return []
+    made, times = made[late.argmax() :], times[late.argmax() :]
+    first = made[0][0]
     arrived = ledger.ask_all(ARRIVED)
     begin, end = times.min(), max([times.max(), *(at for _, at in arrived)])
     parts = max(1, min(buckets, len(made) // FEW, int((end - begin) / SHORT)))
@@ -89,6 +96,12 @@ def history(ledger: Ledger, buckets: int = 60) -> list[dict[str, Any]]:
         }
         for n in range(len(ends))
     ]
+
+
+def _dense(times: np.ndarray) -> float:
+    """When decisions became dense: at the first, unless a few of them take most of the time."""
+    start, end = np.quantile(times, SPARSE, method="lower"), times.max()
+    return start if end - start < (1 - MUCH) * (end - times.min()) else times.min()
 
 
 def named(action: str | None, chosen: int) -> str:
@@ -185,12 +198,14 @@ def _explained(
     offer, shares = row.offer, np.zeros(0) if row.foreign else row.probabilities
     free = np.flatnonzero(np.ones(len(shares), bool) if offer is None else offer.available)
     found = None if value is None or offer is None else value(offer)
+    control = row.held is not None and row.held.control
     return {
         "id": id,
         "time": row.time,
         "action": row.chosen if row.action is None else row.action,
         "probability": row.probability,
-        "explored": bool(len(shares) and shares[row.chosen] < shares.max()),
+        "explored": not control and bool(len(shares) and shares[row.chosen] < shares.max()),
+        "control": None if row.held is None else control,
         "outcome": row.outcome,
         "reward": row.reward,
         "expired": row.expired,

@@ -151,8 +151,9 @@ def _grouped(texts: Sequence[str], key: str) -> np.ndarray:
 def _value(text: str, key: str) -> Any:
     said = json.loads(text)
     value = said.get(key) if isinstance(said, dict) else None
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain else value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return value
 
 
 def _shown(value: Any) -> str:

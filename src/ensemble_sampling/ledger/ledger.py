@@ -156,6 +156,11 @@ class Ledger:
         return (self._counts.held or self._transactions.counts())["metrics"]
 
     @property
+    def erasures(self) -> int:
+        """How often what was said of somebody was removed."""
+        return (self._counts.held or self._transactions.counts())["erasures"]
+
+    @property
     def configured(self) -> tuple[int, int]:
         """What changes when the configuration does, or the shadows beside it."""
         held = self._counts.held or self._transactions.counts()

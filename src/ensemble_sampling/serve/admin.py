@@ -24,6 +24,7 @@ from .types import Refused, Settings, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
+BEGUN, SHADOWS = "begun", "shadows"  # changes that are no settings
 
 
 def configure(replicas: Replicas, settings: Settings, who: str | None = None) -> None:
@@ -120,7 +121,10 @@ def erase(replicas: Replicas, subject: str, keep: bool) -> int:
     """See `Bandit.erase`."""
     with replicas.door:
         states = partial(_base_states, replicas) if keep else None
-        return replicas.ledger.erase(subject, states)
+        erased = replicas.ledger.erase(subject, states)
+        if erased and not keep:
+            replicas.control.forget(replicas.ledger)
+        return erased
 
 
 def _base_states(replicas: Replicas) -> dict[str, bytes]:
@@ -132,7 +136,13 @@ def _base_states(replicas: Replicas) -> dict[str, bytes]:
     return base_states([main, *replicas.watching(ledger, main).replicas().values()], ledger)
 
 
-def shadow(replicas: Replicas, name: str) -> None:
+def begun(replicas: Replicas, given: dict[str, Any], who: str | None) -> None:
+    """Record that a bandit was begun."""
+    with replicas.turn():
+        replicas.ledger.change(BEGUN, given, who)
+
+
+def shadow(replicas: Replicas, name: str, who: str | None = None) -> None:
     """Make a candidate a shadow, which learns everything that is recorded."""
     candidates = replicas.candidates
     if name not in candidates:
@@ -144,15 +154,17 @@ def shadow(replicas: Replicas, name: str) -> None:
             with refusing():
                 one = shadows.candidate(candidates[name], replicas.main)
             replicas.ledger.add_shadow(name, one.setup.description)
+            replicas.ledger.change(SHADOWS, {"began": name}, who)
 
 
-def dismiss(replicas: Replicas, name: str) -> None:
+def dismiss(replicas: Replicas, name: str, who: str | None = None) -> None:
     """Remove a shadow; its opinions stay in the ledger."""
     with replicas.change(), refusing():
         shadows.dismiss(replicas.ledger, name)
+        replicas.ledger.change(SHADOWS, {"dismissed": name}, who)
 
 
-def promote(replicas: Replicas, name: str) -> None:
+def promote(replicas: Replicas, name: str, who: str | None = None) -> None:
     """Put a shadow in charge, in all processes."""
     ledger, candidates = replicas.ledger, replicas.candidates
     with replicas.door:
@@ -163,5 +175,6 @@ def promote(replicas: Replicas, name: str) -> None:
             learned = ledger.stored(f"shadow-{known.number}.safetensors")
             one = shadows.candidate(candidates[name], replicas.main, known)
             shadows.promote(ledger, name, one)
+            ledger.change(SHADOWS, {"promoted": name}, who)
         if learned is not None:
             ledger.store(SNAPSHOT, learned)

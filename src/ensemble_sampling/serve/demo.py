@@ -7,31 +7,32 @@ import tempfile
 import threading
 import time
 import webbrowser
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
-from msgspec import structs
 
 from ..client import Client, ServiceError
 from ..decide.bandit import Bandit, parts
 from ..decide.decisions import Decision
 from . import run
+from .admin import SHADOWS
+from .agents import read_agents
 from .replicas import SETTINGS
 from .storage import DEFAULT
-from .types import Settings
 
-WEEK, STEP = 7 * 86400.0, 1800.0  # seconds; visitors of one step are decided together
-VISITORS = 11.0  # of a step, on the average of a day
+STEP = 1800.0  # seconds, for whose visitors is decided together
+VISITORS = 8.0  # of a step, on the average of a day
 TURN = 4.5  # days after which tastes change
 WATCHED = 5.0  # days after which a candidate begins to watch
 WAIT = 6 * 3600.0  # seconds after which nothing is expected of a visitor any more
-FLOOR = 0.05
+FLOOR, HOLDBACK, WHO = 0.05, 0.1, "the shop"
 PACE = 1.0  # seconds between two visitors who come while somebody looks
 HURRY = 100.0  # how much sooner these make up their minds
-CANDIDATES = """\
+AGENTS = """\
 import ensemble_sampling as es
 
 CANDIDATES = {"three members": es.EnsembleSampling(es.Linear(dim=256), members=3)}
@@ -71,7 +72,7 @@ SOURCES = ("search", "newsletter", "advert")
 
 class Shop:
     """Visitors, what they are shown, and what comes of it: `due` has (when, id, margin) of outcomes
-    that are still to come. A few visitors just leave, of whom nothing is ever heard."""
+    that are still to come, some of them hours later. Of a few visitors nothing is ever heard."""
 
     def __init__(self, seed: int = 0):
         self._rng = np.random.default_rng(seed)
@@ -117,22 +118,30 @@ class Shop:
         return found
 
 
-def fill(folder: Path, shop: Shop, until: float, days: float = 7.0) -> None:
-    """A ledger as it is after a week of visitors, which ends at the time `until`."""
+def fill(
+    folder: Path, shop: Shop, candidates: Mapping[str, Any], until: float, days: float
+) -> None:
+    """A ledger as it is after so many days of visitors, which end at the time `until`."""
     now = [begin := until - days * 86400]
+    watched, baseline = begin + WATCHED * 86400, {"action": "novel"}
     with Bandit.open(folder, floor=FLOOR) as bandit:
         with parts(bandit) as (_, ledger):
             ledger.clock = lambda: now[0]
-            ledger.set(SETTINGS, structs.asdict(Settings(wait=WAIT)))
+            ledger.change(SETTINGS, {"wait": WAIT}, WHO)
+        bandit.configure(holdback=HOLDBACK, baseline=baseline, who=WHO)
         for at in np.arange(begin, until, STEP).tolist():
-            day, hour = (at - begin) / 86400, _hour(at)
-            now[0] = at
-            bandit.learn_many(shop.come(now[0]))
-            bandit.expire(WAIT, 0.0)
+            day, hour, now[0] = (at - begin) / 86400, _hour(at), at
+            if at - STEP < watched <= at:
+                for name, agent in candidates.items():
+                    bandit.shadow(name, agent)
+                    ledger.change(SHADOWS, {"began": name}, WHO)
+            bandit.learn_many(shop.come(at))
+            if hour % 4 < 1:
+                bandit.expire(WAIT, 0.0)
             contexts = [shop.visitor(hour) for _ in range(shop.count(hour))]
             made = bandit.choose_many([shop.offer(day)] * len(contexts), contexts=contexts)
             for decision, context in zip(made, contexts, strict=True):
-                shop.visit(decision, context, day, now[0])
+                shop.visit(decision, context, day, at)
 
 
 def _hour(at: float) -> float:
@@ -167,8 +176,8 @@ def demo(place: Path | None, port: int = 0, opens: bool = True, days: float = 7.
         shop, agents = Shop(), place / "agents.py"
         if not (place / DEFAULT).exists():
             print("a week of visitors ...", flush=True)
-            fill(place / DEFAULT, shop, time.time(), days)
-            agents.write_text(CANDIDATES)
+            agents.write_text(AGENTS)
+            fill(place / DEFAULT, shop, read_agents(agents).candidates, time.time(), days)
         print(f"dashboard at {url}/dashboard\nvisitors go on coming; Ctrl-C ends it", flush=True)
         ended = threading.Event()
         about = (url, shop, ended, opens)

@@ -71,12 +71,14 @@ class Reader:
 
     def summary(self) -> dict[str, Any]:
         """`decide.summary.Summary` as a dictionary."""
-        return self._seldom("summary", self._summary)
+        replicas = self._decider.replicas
+        times, warnings = replicas.noticed()  # whose programs are compiled the first time
 
-    def _summary(self) -> dict[str, Any]:
-        times, warnings = self._decider.replicas.noticed()
-        with self._ledger() as ledger:
-            return asdict(summarize(ledger, times, warnings=warnings))
+        def read() -> dict[str, Any]:
+            with self._ledger() as ledger:
+                return asdict(summarize(ledger, times, warnings=warnings))
+
+        return self._seldom(("summary", replicas.loaded), read)
 
     def _seldom(self, what: Any, read: Callable[[], Any]) -> Any:
         """What takes the whole history; where that takes long, what was found earlier is returned
@@ -133,10 +135,10 @@ class Reader:
         with self._ledger() as ledger:
             return [change._asdict() for change in ledger.changes()]
 
-    def history(self, buckets: int = 60) -> list[dict[str, Any]]:
+    def history(self, buckets: int = 60, since: float | None = None) -> list[dict[str, Any]]:
         """Decisions over time in equal parts of it, oldest first, see `overview.history`."""
         with self._ledger() as ledger:
-            return overview.history(ledger, buckets)
+            return overview.history(ledger, buckets, since)
 
     def recent(self, count: int = 20) -> list[dict[str, Any]]:
         """The last decisions, newest first, with the present values of the actions on offer, see

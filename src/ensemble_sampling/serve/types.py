@@ -75,6 +75,10 @@ Actions = dict[str, Described] | list[Described]
 Available = dict[str, bool] | list[str | bool | float]
 Label = str | int | float | bool
 Outcome = float | list[float]
+Bound = Annotated[
+    list[str | float],
+    Meta(min_length=2, max_length=2, description='Of a mean: `["<=", 0.05]` or `[">=", 3]`.'),
+]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Days = Annotated[float, Meta(gt=0, le=36_500)]
 Seconds = Annotated[float, Meta(ge=0, le=1e10)]
@@ -196,7 +200,7 @@ class Settings(Body):
     holdback: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     baseline: str | dict[str, Label] = "first"
     sticky: Seconds = 0.0
-    guard: dict[str, tuple[Literal["<=", ">="], float]] = {}
+    guard: dict[str, Bound] = {}
     fallback: bool = False
 
 
@@ -303,6 +307,13 @@ class Page(Struct):
     count: int
     next: int | None
     columns: dict[str, list[Any]]
+
+
+class KeyScopes(Struct):
+    """What a key allows, and the only bandit it is for, if it is for one."""
+
+    scopes: list[str]
+    bandit: str | None
 
 
 class Bandits(Struct):

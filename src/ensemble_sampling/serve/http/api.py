@@ -1,5 +1,6 @@
 """The operations of the service's own API."""
 
+import asyncio
 from typing import Any
 
 from msgspec import structs
@@ -14,6 +15,7 @@ from ...ledger.sqlite import public
 from .. import admin, outcomes, types
 from ..types import Refused
 from . import metrics
+from .keys import SCOPES
 from .operation import Call, Operation, Range, Reply, operation
 
 OFFER = {
@@ -167,7 +169,7 @@ def segments(call: Call) -> Segments:
 
 @operation("GET", "changes", "read")
 def changes(call: Call) -> list[dict[str, Any]]:
-    """Which settings were changed, when and by whom."""
+    """What was changed of settings and shadows, when and by whom."""
     return call.engine.reader.changes()
 
 
@@ -183,10 +185,16 @@ def status(call: Call) -> dict[str, Any]:
     return call.engine.status()
 
 
-@operation("GET", "history", "read", query={"buckets": Range(60, 1, 1000, "into how many parts")})
+PERIOD = {
+    "buckets": Range(60, 1, 1000, "into how many parts"),
+    "since": Range(0, 0, 2**40, "seconds since 1970; 0: from where decisions are dense"),
+}
+
+
+@operation("GET", "history", "read", query=PERIOD)
 def history(call: Call) -> list[dict[str, Any]]:
     """Decisions over time, oldest first."""
-    return call.engine.reader.history(call.query["buckets"])
+    return call.engine.reader.history(call.query["buckets"], call.query["since"] or None)
 
 
 @operation("GET", "recent", "read", query={"count": Range(20, 1, 200, "how many")})
@@ -253,6 +261,10 @@ async def create(call: Call, body: types.Create) -> types.Bandit:
             "conflict", f"there is a bandit {call.name!r} already: begin it without a body"
         )
     call.status, call.engine = 201 if new else 200, await call.service.find(call.name)
+    if new:
+        await asyncio.to_thread(
+            admin.begun, call.engine.replicas, structs.asdict(given), _who(call)
+        )
     return about.run(call)
 
 
@@ -288,6 +300,14 @@ def erase(call: Call, body: types.Erase) -> types.Erased:
     return types.Erased(admin.erase(call.engine.replicas, body.subject, body.keep))
 
 
+@operation("GET", "/v1/key", "read", answered={"scopes": ["read"], "bandit": None})
+async def key(call: Call) -> types.KeyScopes:
+    """What the key of the request allows; where no key is asked for, everything."""
+    if call.key is None:
+        return types.KeyScopes([*SCOPES], None)
+    return types.KeyScopes([s for s in SCOPES if call.key.allows(s)], call.key.bandit)
+
+
 @operation("GET", "/v1/bandits", "read")
 def bandits(call: Call) -> types.Bandits:
     """The bandits there are."""
@@ -306,19 +326,19 @@ def shadows(call: Call) -> types.Shadows:
 @operation("POST", "shadows", "admin", 409, example={"name": "bold"})
 def shadow(call: Call, body: types.Shadow) -> None:
     """Make a candidate a shadow."""
-    admin.shadow(call.engine.replicas, body.name)
+    admin.shadow(call.engine.replicas, body.name, _who(call))
 
 
 @operation("DELETE", "shadows/{shadow}", "admin", 409)
 def dismiss(call: Call) -> None:
     """Remove a shadow; its opinions are kept."""
-    admin.dismiss(call.engine.replicas, call.params["shadow"])
+    admin.dismiss(call.engine.replicas, call.params["shadow"], _who(call))
 
 
 @operation("POST", "shadows/{shadow}/promote", "admin", 409)
 def promote(call: Call) -> None:
     """Put a shadow in charge."""
-    admin.promote(call.engine.replicas, call.params["shadow"])
+    admin.promote(call.engine.replicas, call.params["shadow"], _who(call))
 
 
 @operation("GET", "/healthz", None)

@@ -12,6 +12,9 @@ KINDS = {
     PAGE: "text/html; charset=utf-8",
     "app.js": "text/javascript; charset=utf-8",
     "draw.js": "text/javascript; charset=utf-8",
+    "ask.js": "text/javascript; charset=utf-8",
+    "manage.js": "text/javascript; charset=utf-8",
+    "pays.js": "text/javascript; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
 }
 HEADERS = (

@@ -3,37 +3,17 @@
 import {
   Figure, around, known, lasting, moment, node, number, percent, scaled, valueTicks, whisker,
 } from "./draw.js";
+import { Failure, KEY, ask } from "./ask.js";
+import * as manage from "./manage.js";
+import * as pays from "./pays.js";
 
 const EVERY = 5000; // ms between questions
 const SELDOM = 30000; // ms between those whose answers take longer and change less
-const KEY = "ensemble-sampling key";
 const THEME = "ensemble-sampling theme";
 const find = (id) => document.getElementById(id);
-const now = { bandit: null, names: [], turn: 0, timer: null, seldom: 0, summary: null, about: null };
-
-class Failure extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
-async function ask(path) {
-  const headers = { Accept: "application/json" };
-  const key = sessionStorage.getItem(KEY);
-  if (key) headers.Authorization = `Bearer ${key}`;
-  let answer;
-  try {
-    const about = { headers, cache: "no-store", signal: AbortSignal.timeout(15000) };
-    answer = await fetch(`v1/${path}`, about);
-  } catch (error) {
-    throw new Failure(0, error.name === "TimeoutError" ? "it took too long" : "no connection");
-  }
-  const body = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Failure(answer.status, body?.error?.message ?? answer.statusText);
-  if (body === null) throw new Failure(answer.status, "its answer is no JSON");
-  return body;
-}
+const FEW = 5; // last decisions that are shown before more are asked for
+const MANY = 20;
+const now = { bandit: null, turn: 0, timer: null, seldom: 0, rare: null, admin: false };
 
 // ---- asking in turns
 
@@ -44,15 +24,14 @@ async function turn() {
     if (now.bandit === null || Date.now() - now.seldom > SELDOM) await names();
     if (mine !== now.turn || now.bandit === null) return;
     const at = `bandits/${encodeURIComponent(now.bandit)}`;
-    const buckets = window.innerWidth < 560 ? 25 : 40;
-    const asked = [ask(`${at}/status`), ask(`${at}/history?buckets=${buckets}`),
-      ask(`${at}/recent?count=20`)];
-    const rarely = now.summary === null || Date.now() - now.seldom > SELDOM;
-    if (rarely) asked.push(ask(`${at}/summary`), ask(at));
-    const [status, history, recent, summary, about] = await Promise.all(asked);
+    const count = find("more").getAttribute("aria-expanded") === "true" ? MANY : FEW;
+    const rarely = now.rare === null || Date.now() - now.seldom > SELDOM;
+    const [status, history, recent, changes, rare] = await Promise.all([ask(`${at}/status`),
+      ask(`${at}/history?${period()}`), ask(`${at}/recent?count=${count}`), ask(`${at}/changes`), rarely ? seldom(at) : now.rare]);
     if (mine !== now.turn) return;
-    if (rarely) Object.assign(now, { summary, about, seldom: Date.now() });
-    show(status, history, recent, now.summary, now.about);
+    if (rarely) Object.assign(now, { rare, seldom: Date.now() });
+    show(status, history, recent, manage.told(changes), rare);
+    if (find("segments").open) await segments();
     said("on", `Updated ${moment(new Date())}`);
     alarm("");
   } catch (error) {
@@ -70,18 +49,45 @@ function later() {
   if (!paused && !document.hidden && find("ask").hidden) now.timer = setTimeout(turn, EVERY);
 }
 
+async function seldom(at) {
+  const [summary, about, lift, metrics, last] = await Promise.all([ask(`${at}/summary`), ask(at), ask(`${at}/lift`),
+    ask(`${at}/metrics`), ask(`${at}/recent?count=1`).then(([one]) => one && ask(`${at}/explain/${encodeURIComponent(one.id)}?top=1`)
+      .catch(() => null))]);
+  const context = last?.context;
+  const keys = context && typeof context === "object" && !Array.isArray(context) ? Object.keys(context) : [];
+  return { summary, about, lift, metrics, keys };
+}
+
+function period() {
+  const range = find("range").value;
+  const since = range === "0" ? 0 : range === "all" ? 1 : Math.floor(Date.now() / 1000) - Number(range);
+  const parts = Math.round(Number(find("parts").value) * (window.innerWidth < 560 ? 0.625 : 1));
+  return `buckets=${parts}&since=${since}`;
+}
+
+async function segments() {
+  const key = find("segment").value, bandit = now.bandit;
+  const found = await ask(`bandits/${encodeURIComponent(bandit)}/segments/${encodeURIComponent(key)}`);
+  if (bandit === now.bandit && key === find("segment").value) find("segment-rows").replaceChildren(...pays.segments(found));
+}
+
+function choices(select, values) {
+  if ([...select.options].map((one) => one.value).join("\n") === values.join("\n")) return;
+  const before = select.value;
+  select.replaceChildren(...values.map((value) => node("option", { value }, value)));
+  if (values.includes(before)) select.value = before;
+}
+
 async function names() {
-  const { bandits } = await ask("bandits");
-  now.names = bandits;
+  const [{ bandits }, { scopes }] = await Promise.all([ask("bandits"), ask("key")]);
+  now.admin = scopes.includes("admin");
   const wanted = new URLSearchParams(location.search).get("bandit");
   if (!bandits.includes(now.bandit)) {
     now.bandit = bandits.includes(wanted) ? wanted : bandits[0] ?? null;
-    now.summary = null;
+    now.rare = null;
   }
   const select = find("bandit");
-  if ([...select.options].map((one) => one.value).join("\n") !== bandits.join("\n")) {
-    select.replaceChildren(...bandits.map((name) => node("option", { value: name }, name)));
-  }
+  choices(select, bandits);
   select.value = now.bandit ?? "";
   find("pick").hidden = bandits.length === 0;
   find("forget").hidden = !sessionStorage.getItem(KEY);
@@ -139,12 +145,12 @@ const figures = {
 };
 find("figures").append(...Object.values(figures).map((one) => one.element));
 
-function show(status, history, recent, summary, about) {
+function show(status, history, recent, changes, { summary, about, lift, metrics, keys }) {
   document.title = `${now.bandit}: bandits`;
   find("ask").hidden = true;
   find("main").hidden = false;
   const none = status.decisions === 0;
-  for (const id of ["tiles", "figures", "last"]) find(id).hidden = none;
+  for (const id of ["tiles", "figures", "last", "period"]) find(id).hidden = none;
   find("empty").hidden = !none;
   if (none) nothing();
   tiles(status, history, summary);
@@ -152,13 +158,53 @@ function show(status, history, recent, summary, about) {
     ? ["Apprentice mode: the first action available is taken, and the agent only says what it would do."] : [];
   const trouble = status.trouble ? [`This process can neither learn nor follow: ${status.trouble}`] : [];
   warnings([...trouble, ...watched, ...summary.warnings]);
-  if (history.length) draw(history);
+  if (history.length) draw(history, changes);
+  find("bare").hidden = none || history.length > 0;
+  find("bare").textContent = "No decision was made in this time.";
+  if (!history.length) find("figures").hidden = true;
+  earnings(status, lift, metrics, keys, none);
   shadows(summary.shadows);
-  decisions(recent);
+  decisions(recent, status.decisions);
+  manage.list(changes);
+  managing(status, about, summary.shadows.map((one) => one.name));
   const count = history.reduce((sum, part) => sum + part.decisions, 0);
   find("foot").textContent = none ? ""
     : `Figures show the last ${number(count)} of ${number(status.decisions)} decisions, in the ` +
       "time zone of this browser.";
+}
+
+function earnings(status, lift, metrics, keys, none) {
+  const compared = lift.held > 0 || status.holdback > 0;
+  find("pays").hidden = none || !(compared || metrics.length || keys.length);
+  const bare = [node("p", { class: "note" }, "Nothing is held back from the bandit: with a holdback of 10%, say, this says " +
+    "what it earns compared with a baseline.")];
+  find("pays-rows").replaceChildren(...(compared ? pays.lift(lift) : bare), ...pays.metrics(metrics));
+  find("segments").hidden = keys.length === 0;
+  choices(find("segment"), keys);
+}
+
+function managing(status, about, watching) {
+  find("manage").hidden = !now.admin;
+  if (!now.admin) return;
+  find("resume").hidden = !status.health?.halted;
+  if (!find("settings").open) manage.fill(about.settings, status.floor);
+  const idle = about.candidates.filter((name) => !watching.includes(name));
+  find("watching").hidden = idle.length === 0 || status.decisions === 0;
+  if (find("candidates").textContent !== idle.map((name) => `${name} Let it watch`).join("")) {
+    find("candidates").replaceChildren(...idle.map((name) => node("li", {}, `${name} `,
+      node("button", { type: "button", onclick: () => changed(name, "shadows", "POST", { name }, `${name} watches now.`) },
+        "Let it watch"))));
+  }
+}
+
+// What is done to a shadow; the page then shows how things are.
+async function changed(name, what, method, body, done) {
+  const path = `bandits/${encodeURIComponent(now.bandit)}/${what}`;
+  const found = await manage.act(path, method, body, find("shadow-said"), done);
+  if (found !== undefined) {
+    now.rare = null;
+    turn();
+  }
 }
 
 function nothing() {
@@ -212,12 +258,12 @@ function warnings(words) {
   find("warnings").replaceChildren(...words.map((word) => node("li", {}, word)));
 }
 
-function draw(history) {
+function draw(history, marks) {
   const ends = history.map((part) => 1000 * part.time);
   const width = ends.length > 1 ? ends[1] - ends[0] : 60000;
   const counts = history.map((part) => part.decisions);
   const column = (name) => history.map((part) => part[name]);
-  const common = { ends, width, counts };
+  const common = { ends, width, counts, marks };
   figures.reward.set(rewards(common, column));
   const votes = ["exploration", "agreement"].map((name, n) => ({
     name: ["explored", "agreement"][n], colour: `var(--c${1 - n})`, values: column(name),
@@ -267,6 +313,9 @@ function rewards(common, column) {
 
 function shadows(all) {
   find("shadows").hidden = all.length === 0;
+  const text = JSON.stringify([all, now.admin]);
+  if (find("shadow-rows").dataset.text === text) return; // a button may be in focus
+  find("shadow-rows").dataset.text = text;
   const sides = all.flatMap(({ low, high, reward }) => [
     ...(known(low) ? [low, high] : []),
     ...(known(reward) ? [reward] : [])]);
@@ -282,13 +331,20 @@ function shadows(all) {
     }
     return node("div", { class: "shadow" },
       node("div", {}, node("h3", {}, one.name), node("p", { class: "note" }, agreed)), picture,
-      node("p", {}, node("span", { class: `word ${kind}` }, word), more));
+      node("p", {}, node("span", { class: `word ${kind}` }, word), more, now.admin ? choosing(one.name) : null));
   }));
   if (sides.length) {
     const axis = scaled(scale);
     const title = node("p", { class: "note" }, "mean reward");
     find("shadow-rows").append(node("div", { class: "shadow scale" }, node("div"), axis, title));
   }
+}
+
+function choosing(name) {
+  const what = `shadows/${encodeURIComponent(name)}`;
+  return node("span", { class: "row" },
+    manage.twice("Promote", `Put ${name} in charge now`, () => changed(name, `${what}/promote`, "POST", undefined, `${name} decides from now on.`)),
+    manage.twice("Dismiss", `Let ${name} go now`, () => changed(name, what, "DELETE", undefined, `${name} watches no more.`)));
 }
 
 function judged({ value, low, high, reward, effective, unsupported, agreement }) {
@@ -309,8 +365,13 @@ function judged({ value, low, high, reward, effective, unsupported, agreement })
 
 const rows = new Map();
 
-function decisions(recent) {
+function decisions(recent, made) {
   find("last").hidden = recent.length === 0;
+  find("more").hidden = made <= FEW;
+  if (now.bandit !== rows.bandit) {
+    rows.bandit = now.bandit;
+    find("shadow-said").textContent = "";
+  }
   const keep = new Set(recent.map((one) => one.id));
   for (const [id, row] of rows) if (!keep.has(id)) { row.element.remove(); rows.delete(id); }
   let after = null;
@@ -460,20 +521,54 @@ find("ask").addEventListener("submit", (event) => {
   sessionStorage.setItem(KEY, find("key").value.trim());
   find("key").value = "";
   find("ask").hidden = true;
-  Object.assign(now, { bandit: null, summary: null, seldom: 0 });
+  Object.assign(now, { bandit: null, rare: null, seldom: 0 });
   turn();
 });
 
 find("forget").addEventListener("click", () => {
   sessionStorage.removeItem(KEY);
   find("forget").hidden = true;
-  Object.assign(now, { bandit: null, summary: null, seldom: 0 });
+  Object.assign(now, { bandit: null, rare: null, seldom: 0 });
   turn();
 });
 
 find("bandit").addEventListener("change", (event) => {
-  Object.assign(now, { bandit: event.target.value, summary: null });
+  Object.assign(now, { bandit: event.target.value, rare: null });
   history.replaceState(null, "", `?bandit=${encodeURIComponent(now.bandit)}`);
+  turn();
+});
+
+for (const id of ["range", "parts"]) find(id).addEventListener("change", turn);
+
+find("more").addEventListener("click", ({ currentTarget }) => {
+  const more = currentTarget.getAttribute("aria-expanded") !== "true";
+  currentTarget.setAttribute("aria-expanded", more);
+  currentTarget.textContent = more ? `Show ${FEW}` : `Show ${MANY}`;
+  turn();
+});
+
+for (const [id, event] of [["segments", "toggle"], ["segment", "change"]]) {
+  find(id).addEventListener(event, () => {
+    if (find("segments").open) segments().catch((error) => { if (!(error instanceof Failure)) throw error; failed(error); });
+  });
+}
+
+find("set").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await manage.save(now.bandit) === undefined) return;
+  now.rare = null;
+  turn();
+});
+
+find("resume").addEventListener("click", () => manage.act(`bandits/${encodeURIComponent(now.bandit)}/resume`, "POST",
+  undefined, find("set-said"), "The bandit decides again.").then(turn));
+
+find("new").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const name = await manage.create(find("new-said"));
+  if (name === null) return;
+  find("new").reset();
+  Object.assign(now, { seldom: 0 });
   turn();
 });
 

@@ -119,12 +119,15 @@ export class Figure {
   }
 
   // data: {ends: [ms], width: ms, counts, series: [{name, colour, values, low, high, show}],
-  //        stacked, low, high, show}; or text that says why there is none.
+  //        stacked, low, high, show, marks: [{at: ms, words}]}; or text that says why there is none.
   set(data) {
     const empty = typeof data === "string";
-    this.none.textContent = empty ? data : "";
-    this.none.hidden = !empty;
+    // One point is no line: it is said.
+    const single = !empty && !data.stacked && data.series.every((one) => one.values.filter(known).length < 2);
+    this.none.textContent = empty ? data : single ? "There is one value so far; a line needs two." : "";
+    this.none.hidden = !empty && !single;
     for (const part of [this.plot, this.table, this.legend]) part.hidden = empty;
+    this.plot.hidden = empty || single;
     this.data = empty ? null : data;
     if (!empty && this.cursor !== null && this.cursor >= data.ends.length) this.cursor = null;
     this.draw();
@@ -166,23 +169,24 @@ export class Figure {
   }
 
   describe() {
-    const { ends, width, counts, series, stacked } = this.data;
+    const { ends, width, counts, series, stacked, marks } = this.data;
     const n = this.at();
     const when = `${moment(new Date(ends[n] - width), width < 60000)} to ` +
       `${moment(new Date(ends[n]), width < 60000)}`;
     const made = `${number(counts[n])} decision${counts[n] === 1 ? "" : "s"}`;
     const words = series.map((one) => `${one.name} ${one.show(n)}`);
+    const changes = (marks ?? []).filter(({ at }) => at > ends[n] - width && at <= ends[n]).map((one) => one.words);
     this.plot.setAttribute("aria-valuemin", 0);
     this.plot.setAttribute("aria-valuemax", ends.length - 1);
     this.plot.setAttribute("aria-valuenow", n);
-    this.plot.setAttribute("aria-valuetext", `${when}, ${made}: ${words.join(", ")}`);
+    this.plot.setAttribute("aria-valuetext", `${when}, ${made}: ${[...words, ...changes].join(", ")}`);
     this.legend.replaceChildren(
       ...series.map((one) => {
         const mark = node("i", { class: stacked ? "" : "line" });
         mark.style.background = one.colour;
         return node("li", {}, mark, node("span", {}, `${one.name} `, node("b", {}, one.show(n))));
       }),
-      node("li", { class: "when" }, `${when}, ${made}`),
+      node("li", { class: "when" }, [`${when}, ${made}`, ...changes].join("; ")),
     );
   }
 
@@ -199,9 +203,10 @@ export class Figure {
   }
 
   draw() {
-    if (this.data === null || this.plot.clientWidth === 0) return;
+    if (this.data === null) return;
     this.describe();
-    const { ends, width, series, stacked, low, high, show } = this.data;
+    if (this.plot.clientWidth === 0) return;
+    const { ends, width, series, stacked, low, high, show, marks } = this.data;
     const wide = this.plot.clientWidth, tall = wide < 420 ? 170 : 210;
     const ticks = valueTicks(low, high);
     const room = 12 + Math.max(...ticks.map((tick) => 6.6 * show(tick).length));
@@ -231,6 +236,12 @@ export class Figure {
     canvas.append(inside);
     if (stacked) stack(inside, this.data, x, y);
     else for (const one of series) line(inside, one, ends, width, x, y);
+    for (const mark of marks ?? []) {
+      if (mark.at < begin || mark.at > end) continue;
+      const at = x(mark.at);
+      canvas.append(shape("line", { class: "mark", x1: at, x2: at, y1: top, y2: bottom }),
+        shape("polygon", { class: "mark", points: `${at - 4},${top - 6} ${at + 4},${top - 6} ${at},${top + 1}` }));
+    }
     const n = this.at();
     if (this.cursor !== null) {
       const at = x(ends[n] - width / 2);
