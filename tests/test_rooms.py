@@ -15,6 +15,7 @@ ORDER = [
     ("learners",),
     ("posteriors",),
     ("agents",),
+    ("testing",),
     ("worlds",),
     ("simulation",),
     ("inputs",),

@@ -11,6 +11,7 @@ from . import (
     networks,
     posteriors,
     simulation,
+    testing,
     worlds,
 )
 from .agents.greedy import Uniform
@@ -85,6 +86,7 @@ __all__ = [
     "simulate",
     "simulation",
     "sweep",
+    "testing",
     "theory",
     "worlds",
 ]
