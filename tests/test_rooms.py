@@ -9,8 +9,18 @@ import ensemble_sampling
 
 ORDER = [
     # the ground floor
-    ("core", "checks", "code", "compilation", "config", "extras", "files", "linalg", "rewards"),
-    ("tables",),
+    (
+        "core",
+        "checks",
+        "code",
+        "compilation",
+        "config",
+        "extras",
+        "files",
+        "linalg",
+        "rewards",
+        "tables",
+    ),
     ("intervals", "networks", "fast"),
     ("learners",),
     ("posteriors",),

@@ -19,6 +19,21 @@ def test_every_page_is_in_the_navigation_and_on_the_first_page():
     assert pages - {"index.md"} == linked
 
 
+def test_lists_render_which_needs_an_empty_line_before_and_four_spaces_within():
+    for page in DOCS.rglob("*.md"):
+        inside, before = False, ""
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            where, indent = f"{page.name}:{number}", len(line) - len(line.lstrip())
+            item = re.match(r" *(?:[-*]|\d+\.) ", line)
+            fence = line.lstrip().startswith("```")
+            if fence or (item and not inside):
+                assert indent % 4 == 0, where
+            if item and not inside:
+                alone = not before.strip() or re.match(r" *(?:[-*]|\d+\.) | +\S", before)
+                assert alone, where
+            inside, before = inside != fence, line
+
+
 def test_every_name_is_in_the_reference():
     said = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     listed = [path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", said, re.MULTILINE)]
