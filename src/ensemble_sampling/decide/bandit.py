@@ -494,7 +494,8 @@ class Bandit:
             return explain(id, row, self._replica, state, top)
 
     def plot(self) -> "Figure":
-        """A figure of how it has been doing: reward, agreement and waiting outcomes."""
+        """A figure of how it has been doing: reward with its interval, shares of actions, agreement
+        and waiting outcomes."""
         self._ready()
         with self._mutex:
             return draw(self._ledger)
