@@ -71,7 +71,7 @@ def test_the_figure_shows_reward_agreement_and_what_is_waited_for(ledger):
     figure = draw(ledger, window=2)
     reward, share, agreement, pending = lines(figure)
     assert len(share) == len(SHARES)
-    assert all(sum(line.get_ydata()[-1] for line in axis.lines) == 1 for axis in figure.axes[1:2])
+    assert sum(np.asarray(line.get_ydata())[-1] for line in figure.axes[1].lines) == 1
     assert reward == [[0, 1.0], [1, 2.0], [3, 4.0]]
     alike = [sum(share**2 for share in shares) for shares in SHARES]
     trailing = [alike[0], *[(a + b) / 2 for a, b in pairwise(alike)]]

@@ -56,7 +56,7 @@ class Bandit:
     actions: the names of the actions, where there is a fixed set of them.
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
-        None is 0, or that of the folder where the agent is the default one.
+        None is 0, or that of the folder.
     offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
         can be evaluated on it; or only the "chosen" action's row, where space matters. None is
         "all", or what the folder was last told.
@@ -90,7 +90,8 @@ class Bandit:
         offers: str | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
-        """The bandit kept in a folder: created, or reopened where it left off.
+        """The bandit kept in a folder: created, or reopened where it left off. What is not given is
+        as the folder has it, the agent too.
 
         `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
         after a snapshot is replayed when it is opened.
