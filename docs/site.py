@@ -4,7 +4,9 @@ In the repository pages link to `../../results/...`, which works there; a site h
 its folder.
 """
 
+import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links to results lead to their copies, those to other files to nowhere."""
+    """Links to results lead to their copies, those to other files to nowhere; what a notebook
+    shows stands below its blocks."""
+    written = Path(page.file.abs_src_path).with_suffix(".ipynb")
+    if written.exists():
+        found = json.loads(written.read_text(encoding="utf-8"))
+        below = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["with_outputs"]
+        markdown = below(markdown, found, written.name)
     markdown = RESULTS.sub(lambda m: f"]({m[1][3:]}results/", markdown)
     here = Path(page.file.src_uri).parent
 

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 from beartype import beartype
 from jax import Array
-from jaxtyping import Bool, Float, Int, jaxtyped
+from jaxtyping import Float, jaxtyped
 from sklearn.tree import DecisionTreeRegressor
 
 import ensemble_sampling as es
-from ensemble_sampling import linalg
+from ensemble_sampling import linalg, testing
 from ensemble_sampling import posteriors as P
 from ensemble_sampling.core import fact
 from ensemble_sampling.simulation import realization
+from ensemble_sampling.testing import act, called, learned, outcome, update
 
-ARMS, DIM, UPDATES, CHOICES = 4, 3, 6, 4000
+ARMS, DIM = 4, 3
 ARM = es.IndependentArms(ARMS, noise_std=0.7)
 LINE = es.Linear(DIM, noise_std=0.7)
 EACH = es.PerAction(LINE, ARMS)
@@ -152,42 +153,17 @@ ENVIRONMENTS: dict[str, es.core.Environment] = {
 
 FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(ARMS, DIM)), float)
 
-init = jax.jit(lambda agent, key: agent.init(key))
-update = jax.jit(lambda agent, *args: agent.update(*args))
-chances = jax.jit(lambda agent, *args: agent.probabilities(*args))
 values = jax.jit(lambda posterior, key, belief: posterior.values(key, belief, FEATURES, 7))
-
-
-@jax.jit
-def act(agent, keys, state, available):
-    """A choice by every key."""
-    return jax.vmap(lambda key: agent.act(key, state, FEATURES, available))(keys)
-
-
 ALL = jnp.ones(ARMS, bool)
-KEYS = jax.random.split(jax.random.key(8), CHOICES)
+KEYS = jax.random.split(jax.random.key(8), testing.CHOICES)
 
 
 def on_host(agent) -> bool:
     return fact(agent, "host")
 
 
-def called(program, agent, *args):
-    """Compiled, or as it is where it cannot be."""
-    return program.__wrapped__(agent, *args) if on_host(agent) else program(agent, *args)
-
-
-def chosen(agent, keys, state, available=ALL) -> np.ndarray:
-    if on_host(agent):
-        return np.array([int(agent.act(key, state, FEATURES, available)) for key in keys[:200]])
-    return np.asarray(act(agent, keys, state, available))
-
-
-def outcome(agent, t):
-    """Between 0 and 1, which every learner can learn; a vector for those that learn vectors."""
-    reward = fact(agent, "reward")
-    seen = jnp.sin(t + jnp.arange(1 if reward is None else reward.outcomes, dtype=float)) ** 2
-    return seen[0] if reward is None else seen
+def chosen(agent, keys, state) -> np.ndarray:
+    return testing.chosen(agent, keys, state, FEATURES, ALL)
 
 
 def action(index):
@@ -197,12 +173,8 @@ def action(index):
 @pytest.fixture(params=AGENTS, scope="module")
 def case(request):
     """(agent, its states at the start and after every one of a few updates)."""
-    agent, key = AGENTS[request.param], jax.random.key(1)
-    states = [called(init, agent, key)]
-    for t in range(UPDATES):
-        key = jax.random.fold_in(key, t)
-        states.append(called(update, agent, key, states[-1], action(t % ARMS), outcome(agent, t)))
-    return agent, states
+    agent = AGENTS[request.param]
+    return agent, learned(agent, FEATURES)
 
 
 def compilations(*jitted) -> list[int]:
@@ -217,20 +189,8 @@ def beliefs(agent, state) -> np.ndarray:
     return np.asarray(called(values, agent.posterior, key, state))
 
 
-def equal(one, two) -> bool:
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
-
-
 def test_updating_keeps_the_states_structure_shapes_and_types_and_loses_nothing(case):
-    agent, states = case
-    assert int(fact(agent, "diverged")(states[-1])) == 0
-    assert {type(state) for state in states} == {type(states[0])}
-    if not on_host(agent):
-        kinds = [jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), s) for s in states]
-        for after in kinds[1:]:
-            assert after == kinds[0], "an update gives another (shape, type, weak type) than `init`"
-        assert all(np.isfinite(x).all() for x in jax.tree.leaves(states[-1]))
+    testing.check_states(*case)
 
 
 def test_jit_traces_act_and_update_once_whatever_the_settings(case):
@@ -238,26 +198,19 @@ def test_jit_traces_act_and_update_once_whatever_the_settings(case):
     if on_host(agent):
         return  # never traced
     other, key = jax.tree.map(lambda x: x * 0.9 if isinstance(x, float) else x, agent), KEYS[0]
-    act(agent, KEYS, states[0], ALL)
+    act(agent, KEYS, states[0], FEATURES, ALL)
     before = compilations(act, update)  # compiled once each by now
     for who in (agent, other):
         for t, state in enumerate(states):
-            act(who, KEYS, state, ALL)
+            act(who, KEYS, state, FEATURES, ALL)
             update(who, jax.random.fold_in(key, t), state, action(1), outcome(agent, t))
     assert compilations(act, update) == before
 
 
 def test_the_same_key_gives_the_same_result(case):
     agent, states = case
-    key, y = jax.random.key(5), outcome(agent, 0.3)
-    for make in (
-        lambda: called(init, agent, key),
-        lambda: called(update, agent, key, states[-1], action(2), y),
-    ):
-        one, two = make(), make()
-        assert equal(one, two)
-        assert np.array_equal(beliefs(agent, one), beliefs(agent, two))
-    assert equal(chosen(agent, KEYS, states[-1]), chosen(agent, KEYS, states[-1]))
+    testing.check_repeatable(agent, states[-1], FEATURES)
+    assert np.array_equal(chosen(agent, KEYS, states[-1]), chosen(agent, KEYS, states[-1]))
 
 
 def test_an_update_changes_the_new_state_and_not_the_old(case):
@@ -325,28 +278,8 @@ def test_mapped_over_realizations_it_calls_lapack_for_one_matrix_at_a_time(case)
 
 @pytest.mark.parametrize("mask", [(1, 1, 1, 1), (1, 0, 1, 1)], ids=["all", "masked"])
 def test_probabilities_sum_to_one_and_are_how_often_actions_are_chosen(case, mask):
-    """A share of n choices has variance p (1 - p) / n, and where the probabilities are
-    themselves shares of `draws`, p (1 - p) / draws more. Five standard deviations, and 5 / n for
-    the skew of rare choices: below 1e-5 by chance for an action."""
     agent, states = case
-    available = jnp.asarray(mask, bool)
-    p = checked_probabilities(called(chances, agent, states[-1], FEATURES, available))
-    choices = chosen(agent, KEYS, states[-1], available)
-    shares = np.bincount(choices, minlength=ARMS) / len(choices)
-    assert (p[~np.asarray(available)] == 0).all()
-    assert (shares[~np.asarray(available)] == 0).all()
-    counts = [len(choices), *([agent.draws] if isinstance(agent, es.ThompsonSampling) else [])]
-    middle = (p + shares) / 2
-    width = np.sqrt(middle * (1 - middle) * sum(1 / n for n in counts))
-    assert (np.abs(shares - p) <= 5 * width + 5 / min(counts)).all(), (shares, p)
-
-
-@jaxtyped(typechecker=beartype)
-def checked_probabilities(p: Float[Array, " arms"]) -> np.ndarray:
-    have = np.asarray(p, np.float64)
-    assert (have >= 0).all()
-    np.testing.assert_allclose(have.sum(), 1, rtol=1e-5)
-    return have
+    testing.check_probabilities(agent, states[-1], FEATURES, jnp.asarray(mask, bool))
 
 
 @jaxtyped(typechecker=beartype)
@@ -365,44 +298,12 @@ def test_a_sample_is_a_model_that_values_every_action(case):
     check_values(beliefs(agent, states[-1]), model() if on_host(agent) else jax.eval_shape(model))
 
 
-@jaxtyped(typechecker=beartype)
-def check_offer(
-    features: Float[Array, "arms dim"],
-    means: Float[Array, " arms"],
-    index: Int[Array, ""],
-    available: Bool[Array, " arms"] | None,
-) -> None:
-    assert np.isfinite(features).all()
-    assert np.isfinite(means).all()
-    assert index < features.shape[0]
-
-
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_an_environment_offers_actions_and_their_mean_rewards(name):
-    env, key = ENVIRONMENTS[name], jax.random.key(0)
-    init = jax.jit(lambda env, key: env.init(key))
-    offer = jax.jit(lambda env, key, world: env.offer(key, world))
-    outcomes = jax.jit(
-        lambda env, keys, world, action: jax.vmap(lambda k: env.outcome(k, world, action))(keys)
-    )
-    world, other = init(env, key), init(env, jax.random.key(1))
-    assert equal(world, init(env, key))
-    assert not equal(world, other)
-    assert jax.tree.structure(world) == jax.tree.structure(other)
-    offer(env, jax.random.key(1), other)
-    row = offer(env, key, world)
-    index = jnp.asarray(len(row.means) - 1, jnp.int32)
-    check_offer(row.features, row.means, index, row.available)
-    assert compilations(init, offer) == [1, 1]
-    # The average reward is the mean reward, within five standard errors.
-    keys, action = jax.random.split(key, CHOICES), es.core.Action(index, row.features[index])
-    world = world if row.world is None else row.world
-    seen, reward = outcomes(env, keys, world, action), getattr(env, "reward", None)
-    seen = np.asarray(seen if reward is None else jax.vmap(reward.function)(seen), np.float64)
-    assert seen.shape == (CHOICES,)
-    stderr = seen.std() / np.sqrt(CHOICES)
-    assert stderr > 0
-    assert abs(seen.mean() - float(row.means[index])) < 5 * stderr
+def test_an_environment_offers_actions_and_pays_their_mean_rewards(name):
+    before = compilations(testing.init, testing.offer)
+    testing.check(ENVIRONMENTS[name])
+    after = compilations(testing.init, testing.offer)
+    assert [new - old for new, old in zip(after, before, strict=True)] == [1, 1]
 
 
 @pytest.mark.parametrize("coupled", [False, True], ids=["", "coupled"])

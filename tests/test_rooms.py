@@ -17,6 +17,7 @@ ORDER = [
     ("learners",),
     ("posteriors",),
     ("agents",),
+    ("testing",),
     ("worlds",),
     ("simulation",),
     ("episodes",),

@@ -1,5 +1,6 @@
 """The documentation site has every page and every name; its tables are those of the results."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -17,6 +18,40 @@ def test_every_page_is_in_the_navigation_and_on_the_first_page():
     assert pages == set(re.findall(r"[\w/-]+\.md", nav)) - results
     linked = set(re.findall(r"\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text()))
     assert pages - {"index.md"} == linked
+
+
+def test_a_notebook_has_the_cells_of_its_page_and_what_they_showed():
+    parts = runpy.run_path(str(DOCS / "notebooks.py"))
+    pages = sorted((DOCS / "notebooks").glob("*.md"))
+    assert [page.stem for page in pages] == ["evaluate-a-change", "figure-3", "first-bandit"]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        written = json.loads(page.with_suffix(".ipynb").read_text(encoding="utf-8"))
+        cells = [(cell["cell_type"], cell["source"]) for cell in written["cells"]]
+        assert cells == parts["cells"](text), "run docs/notebooks.py"
+        shown = parts["with_outputs"](text, written, "x.ipynb")
+        assert "data:image/png;base64," in shown
+        assert "<table" in shown or "<pre" in shown
+    names = {}
+    (printed, value) = parts["run"]("x = 3\nprint('<')\nx / 9", names)
+    assert printed["text"] == "<\n"
+    assert parts["shown_below"](printed).endswith(">&lt;\n</pre>")
+    assert value["data"]["text/plain"] == repr(1 / 3)
+
+
+def test_lists_render_which_needs_an_empty_line_before_and_four_spaces_within():
+    for page in DOCS.rglob("*.md"):
+        inside, before = False, ""
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            where, indent = f"{page.name}:{number}", len(line) - len(line.lstrip())
+            item = re.match(r" *(?:[-*]|\d+\.) ", line)
+            fence = line.lstrip().startswith("```")
+            if fence or (item and not inside):
+                assert indent % 4 == 0, where
+            if item and not inside:
+                alone = not before.strip() or re.match(r" *(?:[-*]|\d+\.) | +\S", before)
+                assert alone, where
+            inside, before = inside != fence, line
 
 
 def test_every_name_is_in_the_reference():

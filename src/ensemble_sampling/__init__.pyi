@@ -12,6 +12,7 @@ from . import (
     networks,
     posteriors,
     simulation,
+    testing,
     worlds,
 )
 from .agents.greedy import Uniform
@@ -87,6 +88,7 @@ __all__ = [
     "simulate",
     "simulation",
     "sweep",
+    "testing",
     "theory",
     "worlds",
 ]

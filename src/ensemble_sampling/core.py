@@ -26,7 +26,9 @@ class Action(NamedTuple):
     """The chosen action: its position in the offer, and the features that describe it."""
 
     index: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Its position among the actions on offer."""
     features: Array
+    """The row (d,) that describes it."""
 
 
 class Round(NamedTuple):
@@ -37,9 +39,13 @@ class Round(NamedTuple):
     """
 
     features: Array
+    """A row for each action (K, d)."""
     means: Array
+    """The mean rewards (K,)."""
     available: Array | None = None
+    """Which of them may be chosen (K,); None: all."""
     world: Any = None
+    """What `outcome` is asked about; None: the world itself."""
 
 
 class Noise(NamedTuple):
@@ -233,13 +239,17 @@ class ConjugateLearner(Learner, Protocol):
 class Posterior(Protocol):
     """Something plausible models can be sampled from."""
 
-    def init(self, key: Key) -> Any: ...
+    def init(self, key: Key) -> Any:
+        """What is believed before any outcome."""
+        ...
 
     def sample(self, key: Key, belief: Any) -> Model:
         """Draw a plausible model."""
         ...
 
-    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any: ...
+    def update(self, key: Key, belief: Any, action: Action, outcome: Array) -> Any:
+        """What is believed after an outcome."""
+        ...
 
     def values(self, key: Key, belief: Any, features: Array, draws: int) -> Array:
         """Values (S, K) of S equally likely models: all of them if finite, else `draws` samples."""
@@ -249,13 +259,17 @@ class Posterior(Protocol):
 class Agent(Protocol):
     """A rule for choosing, and what it has learned so far."""
 
-    def init(self, key: Key) -> Any: ...
+    def init(self, key: Key) -> Any:
+        """What is known before any outcome."""
+        ...
 
     def act(self, key: Key, state: Any, features: Array, available: Array | None = None) -> Array:
         """The index of the chosen row of `features`."""
         ...
 
-    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any: ...
+    def update(self, key: Key, state: Any, action: Action, outcome: Array) -> Any:
+        """What is known after an outcome."""
+        ...
 
     def probabilities(
         self, state: Any, features: Array, available: Array | None = None, key: Key | None = None

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import summary as summary_module
@@ -67,7 +68,10 @@ def lines(figure):
 
 
 def test_the_figure_shows_reward_agreement_and_what_is_waited_for(ledger):
-    reward, agreement, pending = lines(draw(ledger, window=2))
+    figure = draw(ledger, window=2)
+    reward, share, agreement, pending = lines(figure)
+    assert len(share) == len(SHARES)
+    assert sum(np.asarray(line.get_ydata())[-1] for line in figure.axes[1].lines) == 1
     assert reward == [[0, 1.0], [1, 2.0], [3, 4.0]]
     alike = [sum(share**2 for share in shares) for shares in SHARES]
     trailing = [alike[0], *[(a + b) / 2 for a, b in pairwise(alike)]]
@@ -82,6 +86,32 @@ def test_nothing_is_waited_for_where_every_outcome_came_at_once():
     bandit = es.Bandit(es.Uniform())
     for _ in range(5):
         bandit.learn(bandit.choose(np.ones((3, 2))).id, 1.0)
-    assert [y for _, y in lines(bandit.plot())[2]] == [0] * 6
+    assert [y for _, y in lines(bandit.plot())[3]] == [0] * 6
     assert bandit.summary().pending == 0
     assert bandit.summary().waiting is None
+
+
+def test_the_figure_has_the_95_percent_interval_of_a_mean_and_the_shares_of_actions():
+    bandit = es.Bandit(es.Uniform(), actions=None)
+    rewards = [1.0, 1.5, 9.0, 2.0]
+    for reward in rewards:
+        bandit.learn(bandit.choose({"tea": [1.0], "cake": [0.0]}), reward)
+    figure = bandit.plot()
+    names = bandit.log()["action"]
+    for line in figure.axes[1].lines:
+        expected = [names[: n + 1].count(line.get_label()) / (n + 1) for n in range(4)]
+        assert np.allclose(line.get_ydata(), expected)
+    upper = np.asarray(figure.axes[0].collections[0].get_paths()[0].vertices)[:, 1].max()
+    bounds = [
+        np.mean(rewards[:n]) + stats.t.ppf(0.975, n - 1) * stats.sem(rewards[:n]) for n in (2, 3, 4)
+    ]
+    assert np.isclose(upper, min(9.0, max(bounds)))  # no mean is beyond what was seen
+
+
+def test_a_figure_of_one_decision_or_of_none_has_axes_that_mean_something():
+    bandit = es.Bandit(es.Uniform())
+    for _ in range(2):
+        for axis in bandit.plot().axes:
+            low, high = axis.get_ylim()
+            assert high - low >= 1
+        bandit.learn(bandit.choose(np.ones((2, 1))), 0.0)

@@ -61,7 +61,7 @@ class Bandit:
     actions: the names of the actions, where there is a fixed set of them.
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
-        None is 0, or that of the folder where the agent is the default one.
+        None is 0, or that of the folder.
     steady: whether the world is known to stay as it is; the default agent otherwise starts again
         when outcomes surprise more than they used to (see `posteriors.Restarting`). None is False,
         or that of the folder.
@@ -113,7 +113,8 @@ class Bandit:
         sticky: float | timedelta | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
-        """The bandit kept in a folder: created, or reopened where it left off.
+        """The bandit kept in a folder: created, or reopened where it left off. What is not given is
+        as the folder has it, the agent too.
 
         `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
         after a snapshot is replayed when it is opened.
@@ -629,7 +630,8 @@ class Bandit:
             return explain(id, row, self._replica, state, top)
 
     def plot(self) -> "Figure":
-        """A figure of how it has been doing: reward, agreement and waiting outcomes."""
+        """A figure of how it has been doing: reward with its interval, shares of actions, agreement
+        and waiting outcomes."""
         self._ready()
         with self._mutex:
             return draw(self._ledger)

@@ -4,20 +4,16 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.ledger import Ledger
 from ..ledger.sqlite import as_place
 from ..tables import html_table
 from . import health
+from .drawing import agreement, draw
 from .shadows import Compared, compare
 from .snapshots import snapshot_noticed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 REVISED = "EXISTS (SELECT 1 FROM revisions WHERE decision = o.decision)"
 NOW = "(SELECT reward FROM revisions WHERE decision = o.decision ORDER BY nth DESC LIMIT 1)"
@@ -97,7 +93,7 @@ def summarize(
         "SELECT min(decisions.time) FROM decisions LEFT JOIN outcomes ON decision = number "
         "WHERE sequence IS NULL"
     )
-    agreement = [_agreement(row) for row in ledger.latest(recent) if not row.foreign]
+    agreed = [agreement(row) for row in ledger.latest(recent) if not row.foreign]
     last = ledger.learned(after=max(0, ledger.outcomes - recent))
     rewards = [row.reward for row in last if row.reward is not None]
     first, base = ledger.ask(oldest), ledger.base
@@ -113,7 +109,7 @@ def summarize(
             f"SELECT avg(CASE WHEN {REVISED} THEN {NOW} ELSE reward END) FROM outcomes AS o"
         ),
         recent_reward=float(np.mean(rewards)) if rewards else None,
-        agreement=float(np.mean(agreement)) if agreement else None,
+        agreement=float(np.mean(agreed)) if agreed else None,
         diverged=diverged,
         recent=recent,
         warnings=(*warnings, *health.found(ledger).values()),
@@ -121,45 +117,6 @@ def summarize(
         revised=ledger.ask("SELECT count(DISTINCT decision) FROM revisions"),
         removed=base.decisions,
     )
-
-
-def _agreement(row: DecisionRow) -> float:
-    """How likely two draws from the probabilities are to be the same."""
-    return float(row.probabilities @ row.probabilities)
-
-
-def draw(ledger: Ledger, window: int = 100) -> "Figure":
-    """Reward, agreement and waiting outcomes over the decisions made."""
-    from matplotlib.figure import Figure  # slow to import, and seldom needed
-
-    rows = list(ledger.all())
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    axes = figure.subplots(3, sharex=True)
-    known = [(row.number, row.reward) for row in rows if row.reward is not None]
-    agreement = [(row.number, _agreement(row)) for row in rows if not row.foreign]
-    for axis, points, label in zip(axes, (known, agreement), ("reward", "agreement"), strict=False):
-        if points:
-            number, value = np.array(points).T
-            axis.plot(number, _trailing_mean(value, window))
-        axis.set_ylabel(f"{label}\n(mean of {window})")
-    axes[2].plot(_pending(rows))
-    axes[2].set_ylabel("outcomes\nwaited for")
-    axes[2].set_xlabel("decisions")
-    return figure
-
-
-def _pending(rows: list[DecisionRow]) -> np.ndarray:
-    """How many outcomes were waited for before each decision and, last, are waited for now."""
-    arrived = np.sort([row.learned for row in rows if row.learned is not None])
-    come = np.searchsorted(arrived, [row.time for row in rows], side="right")
-    return np.arange(len(rows) + 1) - np.append(come, len(arrived))
-
-
-def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    end = np.arange(1, len(values) + 1)
-    start = np.maximum(end - window, 0)
-    return (total[end] - total[start]) / (end - start)
 
 
 def inspect(folder: str | os.PathLike[str], plot: str | os.PathLike[str] | None = None) -> Summary:
