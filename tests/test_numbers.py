@@ -54,6 +54,7 @@ UNQUOTED = {
     (PAYS, "0.9 times"): "the same",
     (PAYS, "a minute"): "what counts as behind",
     (DEEP, "a tenth"): "a setting of the agent",
+    ("docs/notebooks/figure-3.md", "a minute"): "roughly what its simulations take anywhere",
     (README, "ten minutes"): "what `make reproduce` is kept under on two cores; no result is kept",
     (REPRODUCE, "ten minutes"): "the same",
     (LATENCY, "a tenth"): "no benchmark measures it yet",

@@ -53,5 +53,7 @@ def test_what_is_told_is_what_is_told_in_memory(kind, tmp_path):
     for one, other in zip(ours, theirs, strict=True):
         assert repr(one)[:200] == repr(other)[:200]
     one, other = (side[0].difference for side in (ours, theirs))
+    assert one is not None
+    assert other is not None
     assert (one.value, one.low) == pytest.approx((other.value, other.low))
     found.close()
