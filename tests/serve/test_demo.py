@@ -45,7 +45,7 @@ def test_a_ledger_is_filled_as_time_would_have_and_live_visitors_follow(tmp_path
         assert lines[2] == lines[0].replace("dashboard at", "opened")
         url = lines[2].removeprefix("opened ").removesuffix("/dashboard")
         api = f"{url}/v1/bandits/default"
-        until(lambda: httpx.get(f"{api}/status").json()["decisions"] > len(rows) + 1)
+        until(lambda: httpx.get(f"{api}/status").json()["decisions"] > len(rows) + 1, 60.0)
         assert httpx.get(f"{api}/settings").json()["holdback"] == demo.HOLDBACK
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
