@@ -200,6 +200,7 @@ def test_recent_decisions_say_why():
     assert older == {
         "id": ledger.decision_id(0), "time": 10.0, "action": "<b>", "outcome": 2.5, "reward": 2.5,
         "probability": third, "explored": True, "expired": False, "foreign": False,
+        "control": None,
         "offered": 3,
         "actions": [
             {"name": 7, "chosen": False, "probability": 0.5, "mean": None, "spread": 2.0},

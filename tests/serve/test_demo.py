@@ -16,8 +16,14 @@ from ensemble_sampling.serve import demo
 DAYS = 0.5
 
 
+def last_evening() -> float:
+    """The same time of the day whenever this is run, so that the same visitors come."""
+    day = time.localtime(time.time() - 86400)
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 20, 0, 0, 0, 0, -1))
+
+
 def test_a_ledger_is_filled_as_time_would_have_and_live_visitors_follow(tmp_path):
-    now, shop, place = time.time(), demo.Shop(), tmp_path / "shop"
+    now, shop, place = last_evening(), demo.Shop(), tmp_path / "shop"
     demo.fill(place / "default", shop, {}, now, DAYS)
     ledger = Ledger(place / "default", write=False)
     rows = list(ledger.all())
@@ -39,7 +45,7 @@ def test_a_ledger_is_filled_as_time_would_have_and_live_visitors_follow(tmp_path
         assert lines[2] == lines[0].replace("dashboard at", "opened")
         url = lines[2].removeprefix("opened ").removesuffix("/dashboard")
         api = f"{url}/v1/bandits/default"
-        until(lambda: httpx.get(f"{api}/status").json()["decisions"] > len(rows) + 1)
+        until(lambda: httpx.get(f"{api}/status").json()["decisions"] > len(rows) + 1, 60.0)
         assert httpx.get(f"{api}/settings").json()["holdback"] == demo.HOLDBACK
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

@@ -205,6 +205,6 @@ def _chances(ledger: Ledger) -> str | None:
         return None
     return (
         f"in {share:.0%} of the last {len(rows)} decisions some action had no chance, so that the "
-        "log cannot tell what others would have earned: floor=0.02 gives each one, for at most 2% "
+        "log cannot tell what others would have earned: floor=0.02 gives each one, for about 2% "
         "of what the bandit earns beyond chance"
     )

@@ -25,7 +25,7 @@ from .replicas import SETTINGS
 from .storage import DEFAULT
 
 STEP = 1800.0  # seconds, for whose visitors is decided together
-VISITORS = 8.0  # of a step, on the average of a day
+VISITORS = 6.0  # of a step, on the average of a day
 TURN = 4.5  # days after which tastes change
 WATCHED = 5.0  # days after which a candidate begins to watch
 WAIT = 6 * 3600.0  # seconds after which nothing is expected of a visitor any more
