@@ -115,9 +115,7 @@ def Greedy(learner: Learner) -> ThompsonSampling:
 def as_agent(thing: Any) -> Agent:
     """An agent as it is; a posterior as Thompson sampling over it."""
     if isinstance(thing, type) or isfunction(thing):
-        raise TypeError(
-            f"agent must be an object: write {thing.__name__}(...), not {thing.__name__}"
-        )
+        raise TypeError(f"agent must be an object: write {thing.__name__}(...), not the class")
     if hasattr(thing, "act"):
         return checks.part("agent", thing, "init", "act", "update", "probabilities")
     if hasattr(thing, "sample"):

@@ -155,8 +155,12 @@ class Inputs:
     def _refuse_misplaced(self, actions: Any) -> None:
         """Refuse a context, or the names of those available, in the place of the actions."""
         if isinstance(actions, Mapping) and actions:
-            strange = self.names is not None and not self._positions.keys() & actions.keys()
-            if strange or not (self.hasher or _has_more(actions)):
+            if self.names is not None and not self._positions.keys() & actions.keys():
+                raise ValueError(
+                    f"the agent's actions are {shown(self.names)}, got {shown(list(actions))} in "
+                    f"{checks.shown(actions)}: did you mean context=...?"
+                )
+            if self.hasher is None and not _has_more(actions):
                 raise ValueError(
                     "actions must be a mapping from the name of each to what is said of it, got "
                     f"{checks.shown(actions)}: did you mean context=...?"
