@@ -1,5 +1,7 @@
 """Lift, metrics, segments and health are the same from every kind of ledger."""
 
+# pyright: reportOptionalMemberAccess=false
+
 import numpy as np
 import pytest
 from servers import new_place

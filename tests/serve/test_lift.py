@@ -153,3 +153,17 @@ def test_alert_rules_are_on_metrics_and_checks_that_there_are(url):
         for checks in re.findall(r'check=~"([^"]+)"', rule["expr"]):
             assert {*checks.split("|")} <= {*KINDS}
     assert np.all([rule["labels"]["severity"] in ("warning", "critical") for rule in rules])
+
+
+def test_the_agent_as_it_was_decides_for_the_control_group_of_a_service(url):
+    with es.Client(url, bandit="frozen", timeout=60) as client:
+        httpx.put(f"{url}/v1/bandits/frozen", json={"actions": ["a", "b"]})
+        made = client.choose_many([{}] * 60)
+        client.learn_many([(one.id, float(one.action == "b")) for one in made])
+        now = client.configure(holdback=0.5, baseline="frozen")
+        assert now["baseline"] == {"frozen": 60}
+        made = client.choose_many([{}] * 40)
+        held = [one for one in made if one.control]
+        assert 5 < len(held) < 35
+        assert sum(one.action == "b" for one in held) > len(held) / 2  # which it knew by then
+        assert client.configure(holdback=0.2)["baseline"] == {"frozen": 60}

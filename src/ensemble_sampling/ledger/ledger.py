@@ -156,6 +156,11 @@ class Ledger:
         return (self._counts.held or self._transactions.counts())["metrics"]
 
     @property
+    def changed(self) -> int:
+        """How often a setting was changed."""
+        return (self._counts.held or self._transactions.counts())["changes"]
+
+    @property
     def erasures(self) -> int:
         """How often what was said of somebody was removed."""
         return (self._counts.held or self._transactions.counts())["erasures"]

@@ -51,21 +51,19 @@ def configure(replicas: Replicas, settings: Settings, who: str | None = None) ->
 
 def halt(replicas: Replicas, metric: str) -> None:
     """Leave all decisions to the baseline, since the bound of a metric is broken."""
-    with replicas.turn():
+    with replicas.change():
         control = replace(Control.of(replicas.ledger), halted=metric)
         control.record(replicas.ledger, "guardrail")
-        replicas.take_settings(replicas.ledger)
 
 
 def resume_agent(replicas: Replicas, who: str | None = None) -> bool:
     """See `Bandit.resume`."""
-    with replicas.turn():
+    with replicas.change():
         control = Control.of(replicas.ledger)
         if control.halted is None:
             return False
         control = replace(control, halted=None, since=replicas.ledger.decisions)
         control.record(replicas.ledger, who)
-        replicas.take_settings(replicas.ledger)
         return True
 
 

@@ -72,23 +72,24 @@ class Reader:
     def summary(self) -> dict[str, Any]:
         """`decide.summary.Summary` as a dictionary."""
         replicas = self._decider.replicas
-        times, warnings = replicas.noticed()  # whose programs are compiled the first time
+        return self._seldom(("summary", replicas.loaded), self._summary, replicas.noticed)
 
-        def read() -> dict[str, Any]:
-            with self._ledger() as ledger:
-                return asdict(summarize(ledger, times, warnings=warnings))
+    def _summary(self, times: int, warnings: tuple[str, ...]) -> dict[str, Any]:
+        with self._ledger() as ledger:
+            return asdict(summarize(ledger, times, warnings=warnings))
 
-        return self._seldom(("summary", replicas.loaded), read)
-
-    def _seldom(self, what: Any, read: Callable[[], Any]) -> Any:
+    def _seldom(
+        self, what: Any, read: Callable[..., Any], given: Callable[[], tuple[Any, ...]] = tuple
+    ) -> Any:
         """What takes the whole history; where that takes long, what was found earlier is returned
-        for a while."""
+        for a while. How long `given` takes, which may compile, does not count."""
         with self._reading:
             due, found = self._found.get(what, (0.0, None))
             if time.monotonic() < due:
                 return found
+            arguments = given()
             began, worked = time.monotonic(), time.thread_time()
-            found = read()
+            found = read(*arguments)
             # Waiting counts little: else summaries of short histories were old on a busy machine.
             took = max(time.thread_time() - worked, (time.monotonic() - began) / 10)
             self._found.pop(what, None)

@@ -51,7 +51,7 @@ class Replicas:
         self.door = threading.RLock()
         self.main, self.shadows = Replica(as_served(self.given), follows=True), Shadows()
         self.settings, self.began = Settings(), False
-        self.control, self.divider = Control(), None
+        self.control, self.divider, self._changed = Control(), None, -1
         self.loaded: tuple[int, int] | None = None
         self.ledger = Ledger(place, shared=True)
         try:
@@ -88,10 +88,14 @@ class Replicas:
         self.loaded = self.ledger.configured
 
     def take_settings(self, ledger: Ledger) -> None:
-        """Take over settings that are recorded."""
-        self.settings, control = settings(ledger), Control.of(ledger)
-        if control != self.control:
-            self.control, self.divider = control, self._divider(control)
+        """Within a turn: take over settings that are recorded, unless later ones are known."""
+        if ledger.changed <= self._changed:
+            return
+        with self.door:  # a frozen baseline reads the ledger that decides
+            self._changed = ledger.changed
+            self.settings, control = settings(ledger), Control.of(ledger)
+            if control != self.control:
+                self.control, self.divider = control, self._divider(control)
 
     def _divider(self, control: Control) -> Divider | None:
         return Divider.of(control, None, self.main.setup, self.ledger)
