@@ -75,7 +75,7 @@ def test_alone_it_says_in_five_lines_what_one_can_do():
     assert done.exit_code == 0
     assert len(done.stdout.splitlines()) == 5
     named = re.findall(r"\b[a-z]{3,}\b", " ".join(x[:26] for x in done.stdout.splitlines()[:4]))
-    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known = {getattr(command.callback, "__name__", "") for command in app.registered_commands}
     assert {"serve", "inspect", "evaluate", "reproduce", "run", "plan"} <= known & {*named}
 
 
