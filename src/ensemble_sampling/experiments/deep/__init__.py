@@ -193,7 +193,7 @@ CLAIMS = (
         figure=1,
     ),
     Claim(
-        "Its learning time is a power of the size below the cube",
+        "The learning time of RLSVI is a power of the size below the cube",
         "b in time ~ size^b",
         partial(exponent, panel="rlsvi", label=RLSVI),
         threshold=3.0,
@@ -219,13 +219,13 @@ CLAIMS = (
         figure=3,
     ),
     Claim(
-        "Random actions do not explore",
+        "Bootstrapped DQN learns where random actions do not",
         "share of runs that learned more often than with epsilon 0.1, sizes 4 to 10",
         partial(fewer, panel="dithering", better=DQN, worse=ALONE),
         figure=3,
     ),
     Claim(
-        "Prior functions are what explores",
+        "With prior functions more runs learn",
         "share of runs that learned more often than without, sizes 6 to 14",
         partial(fewer, panel="priors", better="with prior functions", worse=PRIORLESS),
         figure=4,
