@@ -150,11 +150,12 @@ CHAIN = LearningTimes(
     [
         series(label, make, (10, 20, 40), links, (10, 20, 40))
         for label, make in (
-            (DQN, partial(agents.bootstrapped, discount=0.99)),
-            (ALONE, partial(agents.dithering, epsilon=0.1, discount=0.99)),
+            (RLSVI, partial(agents.least_squares, noise_std=0.1, prior=3.0)),
+            (DQN, partial(agents.bootstrapped, prior=3.0, discount=0.95)),
+            (ALONE, partial(agents.dithering, epsilon=0.1, discount=0.95)),
         )
     ],
-    600,
+    2000,
     20,
     4,
     20.0,
@@ -238,7 +239,13 @@ CLAIMS = (
         figure=4,
     ),
     Claim(
-        "Bootstrapped DQN learns the chain more often",
+        "RLSVI learns the chain at all lengths",
+        "runs that learned",
+        partial(learned, panel="chain", label=RLSVI),
+        figure=5,
+    ),
+    Claim(
+        "Bootstrapped DQN learns the chain more often than random actions",
         "share of runs that learned more often than with epsilon 0.1",
         partial(fewer, panel="chain", better=DQN, worse=ALONE),
         figure=5,
