@@ -267,15 +267,18 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A folder with results.", metavar="DIR")],
     study: Annotated[
         Path | None,
-        typer.Option(help="The Python file of a study of your own; else it is the paper's."),
+        typer.Option(help="The Python file of a study of your own; else it is one of ours."),
     ] = None,
 ) -> None:
     """Rebuild figures and report from saved results, without running anything."""
-    from .experiments.paper import STUDY
+    from .experiments import deep, paper
     from .experiments.report import build
     from .experiments.study import from_file
 
-    typer.echo(build(STUDY if study is None else from_file(study), folder, _warn))
+    ours = paper.STUDY
+    if any((folder / f"{name}.json").exists() for name in deep.STUDY.panels):
+        ours = deep.STUDY
+    typer.echo(build(ours if study is None else from_file(study), folder, _warn))
 
 
 Ledger = Annotated[

@@ -32,7 +32,8 @@ class Truth(NamedTuple):
 
 
 class Table(eqx.Module):
-    """Numbered states with known chances: episodes of `limit` steps from the state `start`.
+    """Numbered states with known chances: episodes of `limit` steps from the state `start`, which
+    are cut rather than at an end, for any state may be the last.
 
     transitions: chances (S, A, S) of the next state; rewards: means (S, A)
     noise_std: of normal noise in rewards
@@ -92,7 +93,8 @@ class Table(eqx.Module):
         # Beyond what rounding leaves of 1 there is no state.
         after = (jax.random.uniform(move_key) * sure[-1] >= sure[:-1]).sum().astype(jnp.int32)
         reward = world.rewards[here, action] + self.noise_std * jax.random.normal(noise_key)
-        return Step(Place(after, t + 1), after, reward, t + 1 == self.limit)
+        late = t + 1 == self.limit
+        return Step(Place(after, t + 1), after, reward, late, late)
 
     def values(self, world: Truth) -> Array:
         """Of every action at every time (limit, S, A)."""

@@ -48,9 +48,9 @@ def dithering(world: Any, epsilon: float | None = None, discount: float = 1.0) -
     return DQN(network(world, None), Annealed(100.0) if epsilon is None else epsilon, **options)
 
 
-def least_squares(world: Any) -> RLSVI:
+def least_squares(world: Any, noise_std: float = 0.01, prior: float = PRIOR) -> RLSVI:
     """For a world without noise, where an action always leads to the same state."""
-    return RLSVI(world.states, world.actions, world.limit, 0.01, PRIOR, branches=1)
+    return RLSVI(world.states, world.actions, world.limit, noise_std, prior, branches=1)
 
 
 def learned_noise(world: Any) -> RLSVI:
