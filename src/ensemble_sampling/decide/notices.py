@@ -173,8 +173,8 @@ def _changed(changed: Changed) -> str | None:
     what = " and ".join(f"{times} times {who}" for times, who in each if times)
     return (
         f"outcomes surprised far more than before, last at outcome {changed.last}: what was "
-        f"learned started again {what}; that is as it should be where the world did change, and where it "
-        "cannot, say so: Bandit(..., steady=True)"
+        f"learned started again {what}; that is as it should be where the world did change, and "
+        "where it cannot, say so: Bandit(..., steady=True)"
     )
 
 
