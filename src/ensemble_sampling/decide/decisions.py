@@ -7,8 +7,8 @@ import numpy as np
 
 
 class Values(NamedTuple):
-    """What every action is expected to bring, `mean` over the agent's models, and how much they
-    differ about it: the standard deviation `spread`."""
+    """What every action is expected to bring, `mean` over the agent's models, and the standard
+    error of that, `spread`: how much models as wide as the posterior differ about it."""
 
     mean: np.ndarray
     spread: np.ndarray
