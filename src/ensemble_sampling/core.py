@@ -82,6 +82,8 @@ class Facts:
     separate: bool = False
     """Whether each action has a model of its own, which `renewed(key, ...)` makes anew (learners of
     linear models, and posteriors of these)."""
+    inflation: float = 1.0
+    """How many times as far as the posterior models spread (posteriors and agents)."""
     weights_shared: bool = False
     """Whether a learner's `shared` depends on `noise.weight`."""
     drift_shape: tuple[int, ...] | None = None
@@ -129,7 +131,7 @@ FACTS = tuple(name for name in vars(Facts) if not name.startswith("_"))
 
 PASSED_ON = (
     *("arms", "dim", "context", "columns", "reward", "host", "label"),
-    *("separate", "weights_shared", "drift_shape", "check_outcome"),
+    *("separate", "inflation", "weights_shared", "drift_shape", "check_outcome"),
 )
 """Facts that hold for a part where they hold for the one it wraps. The others are about a state,
 and the two have different ones."""

@@ -119,6 +119,22 @@ def test_many_actions_take_a_tenth_of_the_memory_of_as_many_waves_for_each():
     assert room(5000, 10) < 40  # without waves, and with one model where two would be the same
 
 
+def test_the_spread_of_a_value_is_its_standard_error():
+    """Of 100 contexts, at least four in five are within two of them."""
+    bandit = es.Bandit(actions=NAMES)
+    rows, noise = contexts(120), np.random.default_rng(7).normal(size=120)
+    for x, z in zip(rows, noise, strict=True):
+        decision = bandit.choose(context=x)
+        bandit.learn(decision.id, reward(x, decision.action) + 0.5 * z)
+    far = []
+    for x in contexts(100, seed=1):
+        mean, spread = bandit.predict(context=x).values
+        k = int(np.argmax(mean))
+        far.append(abs(mean[k] - reward(x, NAMES[k])) / spread[k])
+    assert np.mean(np.array(far) < 2) >= 0.8
+    assert 0.4 < np.sqrt(np.mean(np.square(far))) < 1.6
+
+
 TURNED = {"some": [1], "all": [0, 1, 2]}
 
 

@@ -9,8 +9,8 @@ from ..tables import Table, html_facts, series
 
 
 class Values(NamedTuple):
-    """What every action is expected to bring, `mean` over the agent's models, and how much they
-    differ about it: the standard deviation `spread`."""
+    """What every action is expected to bring, `mean` over the agent's models, and the standard
+    error of that, `spread`: how much models as wide as the posterior differ about it."""
 
     mean: np.ndarray
     spread: np.ndarray

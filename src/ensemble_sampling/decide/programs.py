@@ -203,7 +203,8 @@ def _judged(
 
 def choose(rule: Rule, words: Array, state: State, features: Array, available: Array) -> Array:
     """The probabilities of a decision; the values of all actions, if the agent has them: their
-    mean and spread over its models; and, as one more entry, the index drawn.
+    mean over its models, and how far these spread, were they as wide as the posterior, which is the
+    mean's standard error; and, as one more entry, the index drawn.
 
     That is how `agent.act` is distributed; drawing from what is recorded makes the propensity
     exact for every agent, also where probabilities are themselves estimated from samples.
@@ -214,6 +215,8 @@ def choose(rule: Rule, words: Array, state: State, features: Array, available: A
     total = jnp.where(chances > 0, jnp.cumsum(chances), -1.0)  # none that has no share, by rounding
     index = first(total > total.max() * _uniform(words, chances.dtype))
     worth = [] if values is None else [values.mean(axis=0), values.std(axis=0)]
+    if worth:
+        worth[1] /= fact(rule.agent, "inflation")
     drawn = [chances, *worth, index[None]]
     return jnp.concatenate([part.astype(chances.dtype) for part in drawn])
 
