@@ -128,7 +128,9 @@ def test_the_spread_of_a_value_is_its_standard_error():
         bandit.learn(decision.id, reward(x, decision.action) + 0.5 * z)
     far = []
     for x in contexts(100, seed=1):
-        mean, spread = bandit.predict(context=x).values
+        values = bandit.predict(context=x).values
+        assert values is not None
+        mean, spread = values
         k = int(np.argmax(mean))
         far.append(abs(mean[k] - reward(x, NAMES[k])) / spread[k])
     assert np.mean(np.array(far) < 2) >= 0.8
