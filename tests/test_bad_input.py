@@ -412,7 +412,7 @@ SETTINGS = [
     (lambda: A.Persistent(LINE), T, "posterior must have the methods .*; Linear has no"),
     (lambda: A.Persistent(es.Exact(LINE)), V, r"fixed set .* Got Exact\(Linear\(dim=3"),
     (lambda: as_agent(LINE), T, r"wrap a learner as in EnsembleSampling\(.*\); got Linear"),
-    (lambda: as_agent(es.Uniform), T, r"write Uniform\(...\), not Uniform"),
+    (lambda: as_agent(es.Uniform), T, r"write Uniform\(...\), not the class"),
     (lambda: as_agent(None), T, "expected an agent .* or a posterior"),
     (lambda: fact(LINE, "amrs"), V, "there is no fact 'amrs'; there are arms"),
     # descriptions

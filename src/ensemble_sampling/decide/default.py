@@ -61,11 +61,11 @@ class Default:
     widen: float | None = 3.0
     stray: float = 20.0
     odds: float | None = 20_000.0
-    kind: int = 4
+    kind: int = 3
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> "Default":
-        """That of a folder, as `settings` wrote it."""
+        """That of a folder, as `settings` wrote it: one that says no `odds` notices no change."""
         if unknown := settings.keys() - {setting.name for setting in fields(cls)}:
             raise ValueError(
                 f"the folder's default agent has the settings {sorted(unknown)}, which this "
@@ -81,7 +81,7 @@ class Default:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in settings.items()
         }
-        return cls(**plain)
+        return cls(**{"odds": None, **plain})
 
     def as_told(self, steady: bool | None) -> "Default":
         """The same for a world that is known to stay as it is, or not."""
@@ -91,7 +91,8 @@ class Default:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        said = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {k: v for k, v in said.items() if k != "odds" or v is not None}
 
     def agent(self, arms: int | None, width: int, hashed: bool) -> Agent:
         """For rows of `width` features, and a fixed number of actions or any."""
