@@ -155,6 +155,7 @@ class Sqlite:
         self._writes = 0
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
+        self._turns: FolderLock | None = None  # where others write as well
         self._looked: FileIO | None = None  # the file, to see whether it can be read
         self._damaged = False
         self.counts, self.closed = schema.Counts(), False
@@ -168,18 +169,21 @@ class Sqlite:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._folder_lock = FolderLock(self._path.parent, self._shared)
+        self._turns = self._folder_lock if self._shared else None
 
     @contextmanager
     def opening(self) -> Iterator[None]:
         if self._path is None or self._folder_lock is None:
             yield
             return
-        self._turn()
+        if self._turns is not None:
+            self._turns.begin()
         try:
             self._connect(self._path)
             yield
         finally:
-            self._let_go()
+            if self._turns is not None:
+                self._turns.end()
 
     def _connect(self, path: Path) -> None:
         self.connection = db = sqlite3.connect(path, **OPTIONS)
@@ -266,7 +270,8 @@ class Sqlite:
         if not write:
             self.connection.execute("BEGIN")
             return
-        self._turn()
+        if self._turns is not None:
+            self._turns.begin()
         self.connection.execute("BEGIN IMMEDIATE")
 
     def standing(self, write: bool | None) -> Sequence[Any]:
@@ -276,22 +281,16 @@ class Sqlite:
 
     def commit(self) -> None:
         self.connection.execute("COMMIT")
-        self._let_go()
+        if self._turns is not None:
+            self._turns.end()
 
     def rollback(self) -> None:
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
         finally:
-            self._let_go()
-
-    def _turn(self) -> None:
-        if self._shared and self._folder_lock is not None:
-            self._folder_lock.begin()
-
-    def _let_go(self) -> None:
-        if self._shared and self._folder_lock is not None:
-            self._folder_lock.end()
+            if self._turns is not None:
+                self._turns.end()
 
     def write(self, statements: Statements) -> None:
         self._writes += 1

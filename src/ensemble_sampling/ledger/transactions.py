@@ -158,11 +158,12 @@ class Transactions:
     def writing(self) -> Iterator[Any]:
         """The database, to be written to, with counts that hold until that is done. Shared, every
         writing is a turn by itself, unless in one."""
-        if self.in_turn:
-            self._permit("write")
+        if self.kind == "write" and self._database.in_transaction:
             self._wrote = True
             yield self._database
             return
+        if self.in_turn:
+            self._permit("write")  # which refuses
         if self._shared:
             with self.turn():
                 self._wrote = True

@@ -49,16 +49,14 @@ class Access:
     """
 
     def __init__(self, storage: Storage, local: bool, rate: float):
-        self._storage, self._local, self._rates = storage, local, Rates(rate)
-        self.keys, self._by_hash, self._keyed = Keys(storage), {}, False
+        self._storage, self._rates = storage, Rates(rate)
+        self.keys, self._by_hash = Keys(storage), {}
+        self.open = (
+            local  # whether no key is needed: none was ever made, and only this machine can call
+        )
         self._read, self._ended = -inf, threading.Event()
         # In a thread of its own it waits for no request.
         self._thread = threading.Thread(target=self._refresh_often, name="keys", daemon=True)
-
-    @property
-    def open(self) -> bool:
-        """Whether no key is needed: none was ever made, and only this machine can call."""
-        return self._local and not self._keyed
 
     @property
     def away(self) -> bool:
@@ -74,7 +72,7 @@ class Access:
     def refresh(self) -> None:
         self._by_hash = {key.hash: key for key in self.keys.all()}
         # A service that ever had a key does not open again when all are revoked or lost.
-        self._keyed = self._keyed or bool(self._by_hash)
+        self.open = self.open and not self._by_hash
         self._storage.check()
         self._read = monotonic()
 
