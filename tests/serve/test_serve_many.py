@@ -17,8 +17,8 @@ from ensemble_sampling.files import Damaged
 from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.serve import service as services
 from ensemble_sampling.serve import updater
+from ensemble_sampling.serve.http.admission import Limits
 from ensemble_sampling.serve.http.keys import Keys
-from ensemble_sampling.serve.http.limits import Limits
 from ensemble_sampling.serve.service import Service
 from ensemble_sampling.serve.storage import Storage
 

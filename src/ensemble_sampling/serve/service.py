@@ -18,8 +18,7 @@ from ..inputs.offer import names_of
 from ..ledger.locks import Held
 from .agents import read_agents
 from .engine import Engine, Pools
-from .http.access import Access
-from .http.limits import Limits
+from .http.admission import Access, Limits
 from .storage import DEFAULT, Storage, by_name
 from .types import Refused, refusing
 
