@@ -153,7 +153,7 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
 
 @functools.lru_cache(maxsize=256)
 def _parameters(maker: Any) -> Any:
-    """Those of a class or function, which take long to find out."""
+    """The parameters of a class or function, which take long to find out."""
     return inspect.signature(maker).parameters
 
 

@@ -49,7 +49,7 @@ class MLP(eqx.Module):
         return jax.nn.leaky_relu(x, self.slope) if self.squash else x
 
     def masked(self, x: Array, key: Key, rate: Array | float, readout: "Readout") -> Array:
-        """The same with each hidden unit left out with probability `rate`, without rescaling."""
+        """The output with each hidden unit left out with probability `rate`, without rescaling."""
         *hidden, last = self.weights
         if not hidden:
             raise ValueError("dropout leaves out hidden units, and this network has none")
@@ -71,7 +71,7 @@ def true_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
 
 
 def published_gradient(weights: Array, hidden: Array, mask: Array) -> Array:
-    """The same value, but the output weights learn from the unmasked units.
+    """The output of the masked units, but its weights learn from the unmasked units.
 
     So did the code behind the published dropout curves (Figure 3c); kept to reproduce them.
     """

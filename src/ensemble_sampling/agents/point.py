@@ -41,7 +41,7 @@ class Schedule(Protocol):
 
 
 class Constant(eqx.Module):
-    """The same epsilon at all times."""
+    """An epsilon that never changes."""
 
     epsilon: float
     __repr__ = short

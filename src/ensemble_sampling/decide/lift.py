@@ -10,6 +10,7 @@ import numpy as np
 
 from ..intervals import Estimate
 from ..ledger.ledger import Ledger
+from ..ledger.reading import REVISED, REWARD
 from ..sequences import ALPHA, Pair
 
 MADE = """
@@ -18,11 +19,7 @@ SELECT d.time, d.subject, d.control, d.holdback, d.baseline,
 FROM decisions AS d {outcome}
 WHERE d.control IS NOT NULL AND d.holdback < 1 ORDER BY d.number
 """
-REWARD = "CASE WHEN r.number IS NULL THEN o.reward ELSE r.reward END"
-OUTCOME = (
-    "JOIN outcomes AS o ON o.decision = d.number LEFT JOIN revisions AS r ON r.decision = d.number "
-    "AND r.nth = (SELECT max(nth) FROM revisions WHERE decision = d.number)"
-)
+OUTCOME = f"JOIN outcomes AS o ON o.decision = d.number{REVISED.format('d.number')}"
 METRIC = (
     "JOIN metrics AS m ON m.decision = d.number AND m.name = ? AND m.number = "
     "(SELECT max(number) FROM metrics WHERE decision = d.number AND name = m.name)"

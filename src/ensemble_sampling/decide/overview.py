@@ -10,6 +10,7 @@ import numpy as np
 from ..inputs.offer import Offer
 from ..intervals import Span, mean
 from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.reading import REVISED, REWARD
 from .decisions import Values
 from .explain import called, likeliest
 
@@ -26,15 +27,8 @@ MADE = (
     "FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number{revised} "
     f"WHERE d.{LATE} ORDER BY d.number"
 )
-REVISED = (
-    " LEFT JOIN revisions AS r ON r.decision = d.number "
-    "AND r.nth = (SELECT max(nth) FROM revisions WHERE decision = d.number)"
-)
 PLAIN = {"reward": "o.sequence, o.reward", "revised": ""}
-CURRENT = {
-    "reward": "o.sequence, CASE WHEN r.number IS NULL THEN o.reward ELSE r.reward END",
-    "revised": REVISED,
-}
+CURRENT = {"reward": f"o.sequence, {REWARD}", "revised": REVISED.format("d.number")}
 ARRIVED = (
     "SELECT sequence, time FROM outcomes "
     f"WHERE sequence > (SELECT max(sequence) FROM outcomes) - {LATEST} ORDER BY sequence"

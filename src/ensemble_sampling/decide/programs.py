@@ -92,7 +92,7 @@ class Programs:
     def choose_many(
         self, held: Any, words: list[Any], tables: list[np.ndarray], masks: list[np.ndarray]
     ) -> list[Found]:
-        """The same for several offers of one shape."""
+        """What is drawn for several offers of one shape."""
         if self.host or len(words) == 1:
             offers = zip(words, tables, masks, strict=True)
             return [self.choose(held, word, table, mask) for word, table, mask in offers]
@@ -117,7 +117,7 @@ class Programs:
         return self._run(learn_alike, 2)(self._rule, keys, held, features, y)
 
     def check(self, held: Any, features: np.ndarray, outcome: np.ndarray) -> None:
-        """That such an outcome can be learned, by shapes alone."""
+        """Raise an error if such an outcome cannot be learned, by shapes alone."""
         words = np.zeros(3, np.uint32)
         jax.eval_shape(learn_alike, self._rule, words, held, features, outcome)
 

@@ -203,7 +203,7 @@ class Replica:
         return self.version.state
 
     def state(self, ledger: Ledger) -> State:
-        """The same for people: a scale, and what the agent believes."""
+        """The state as a scale and a belief, for those who look at it."""
         held = self.sync(ledger)
         return held if self.agent is None else self.programs.state(held)
 

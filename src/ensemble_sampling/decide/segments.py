@@ -11,8 +11,9 @@ import numpy as np
 
 from ..intervals import Span, weighted
 from ..ledger.ledger import Ledger
+from ..ledger.reading import REWARD
 from ..sequences import ALPHA, tail
-from .lift import OUTCOME, REWARD, Interval, Lift, estimated, read, some
+from .lift import OUTCOME, Interval, Lift, estimated, read, some
 from .overview import named
 
 LARGEST = 10  # segments that are told apart; the rest are the others

@@ -30,7 +30,7 @@ class Options(NamedTuple):
 
     @classmethod
     def recorded(cls, description: Any, agent: Any = None) -> "Options":
-        """Those of a ledger, but for the agent, which is no text."""
+        """The options of a ledger, but for the agent, which is no text."""
         return cls(
             agent,
             description["seed"],

@@ -238,7 +238,7 @@ def _compared(
 
 
 class Shadows:
-    """Those that are awake. One that fails says so once and sleeps: it must harm no decision."""
+    """The shadows that are awake. One that fails says so once and sleeps: no decision is harmed."""
 
     def __init__(self) -> None:
         self.awake: dict[str, tuple[int, Replica]] = {}  # by name, with the ledger's number

@@ -124,7 +124,7 @@ def refuse_missing(log: Log, who: str) -> None:
 
 
 def check_sizes(agent: Agent, arms: int, log: Log) -> None:
-    """That an agent can choose among so many actions with the log's features."""
+    """Refuse an agent that cannot choose among so many actions with the log's features."""
     if fact(agent, "arms") not in (None, arms):
         raise ValueError(f"the policy knows {fact(agent, 'arms')} actions, the log has {arms}")
     if fact(agent, "dim") not in (None, log.dim):

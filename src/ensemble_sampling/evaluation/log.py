@@ -159,7 +159,7 @@ class Log:
         self._around = around if isinstance(around, int) else 0
 
     def as_seen(self, inputs: Inputs, fields: Fields | None) -> "Log":
-        """The same with the features that these inputs make of what was said, in units."""
+        """The log with the features that these inputs make of what was said, in units."""
         said, width = self.said, inputs.width
         if said is None or width is None:
             return self

@@ -217,7 +217,7 @@ _compiled = jax.jit(_loop)
 
 
 def _in_python(*given: Any) -> Any:
-    """The same for agents that cannot be compiled."""
+    """The replay of an agent that cannot be compiled."""
 
     def repeat(goes_on: Any, step: Any, now: Any) -> Any:
         while goes_on(now):

@@ -25,7 +25,7 @@ Labels = tuple[str, ...] | int
 
 
 def precision() -> np.dtype:
-    """That of JAX's arrays, `jnp.result_type(float)`, without its cost in every call."""
+    """The type of JAX's arrays, `jnp.result_type(float)`, without its cost in every call."""
     return DOUBLE if jax.config.jax_enable_x64 else SINGLE  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -54,7 +54,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def recorded(cls, description: Any) -> "Columns | None":
-        """Those of a ledger, as `description` wrote them."""
+        """The columns of a ledger, as `description` wrote them."""
         if description is None:
             return None
         return cls(*(tuple(side) if isinstance(side, list) else side for side in description))
@@ -251,7 +251,7 @@ class Inputs:
         return self if columns == self.columns else self._changed(columns=columns)
 
     def of_one_action(self) -> "Inputs":
-        """The same for offers of a single action, of which nobody knows the others."""
+        """Inputs for offers of a single action, of which nobody knows the others."""
         return self._changed(arms=None, names=None)
 
     def _changed(self, **parts: Any) -> "Inputs":
@@ -465,7 +465,7 @@ def _quoted(names: Any) -> str:
 
 
 def _refuse_words(what: str, text: str, given: Any) -> None:
-    """That an agent without a hasher takes nothing but numbers by name."""
+    """Refuse words where there is no hasher: only numbers by name are taken."""
     if numbers_of(text) is None:
         kinds = (
             {type(v).__name__ for v in given.values()} if isinstance(given, Mapping) else {"str"}

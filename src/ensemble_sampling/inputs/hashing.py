@@ -157,7 +157,7 @@ def _hashed(text: str, where: str) -> Hashed:
 
 @lru_cache(maxsize=1)
 def _context() -> np.ndarray:
-    """That there is one."""
+    """The term that says that a context is given."""
     return np.array([[murmur3("context")], [1.0], [0.0]])
 
 

@@ -158,7 +158,7 @@ def shown(names: Sequence[Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def everything(rows: int) -> np.ndarray:
-    """That all may be chosen; not to be written to."""
+    """A mask by which all may be chosen; not to be written to."""
     free = np.ones(rows, bool)
     free.setflags(write=False)
     return free

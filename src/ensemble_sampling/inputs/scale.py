@@ -138,7 +138,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, rows: np.ndarray, centred: bool = False) -> "Scale":
-        """That of the features (n, d) of n outcomes."""
+        """The scale of the features (n, d) of n outcomes."""
         rows = rows.astype(np.float64)
         if not centred:
             squares = np.square(rows).sum(axis=0)

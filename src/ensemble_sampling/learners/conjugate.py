@@ -149,5 +149,5 @@ class OutcomeScale(NamedTuple):
         )
 
     def fade(self, share: Array | float) -> "OutcomeScale":
-        """The same from fewer outcomes: what was seen long ago counts less."""
+        """The scale as of fewer outcomes: what was seen long ago counts less."""
         return OutcomeScale(*(share * part for part in self))._replace(center=self.center)

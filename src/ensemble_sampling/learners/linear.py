@@ -105,7 +105,7 @@ class Linear(eqx.Module):
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """That of theta: the constant comes first."""
+        """The shape of theta: the constant comes first."""
         return (self.dim + self.centred, *self._outcome_shape)
 
     @property

@@ -52,7 +52,7 @@ class Session:
         self._database, self.pid = database, os.getpid()
 
     def check(self, writes: bool = False) -> None:
-        """That it can be written to: cheap, for the start of every call. One that `writes` looks
+        """Refuse a ledger that cannot be written to: cheap, for every call. One that `writes` looks
         where to when it has, and before that only if something went wrong the last time."""
         if Process.id != self.pid:
             raise RuntimeError(
@@ -421,7 +421,7 @@ class Ledger:
             return [_event(row) for row in db.execute(query, (event,)).fetchall()]
 
     def find_events(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Event]:
-        """Those that there are of some pairs (event, slot)."""
+        """The known events among some pairs (event, slot)."""
         found: dict[tuple[str, str], Event] = {}
         with self._transactions.reading() as db:
             there = self._transactions.counts()["events"]
@@ -452,14 +452,14 @@ class Ledger:
             yield History(db, self.dtype, held, self._transactions.base)
 
     def decision(self, number: int) -> DecisionRow:
-        """One of those that there are."""
+        """The decision with this number."""
         known = self._recent.rows.get(number)
         if known is not None and self._counts.held is not None and not self._shared:
             return known
         return self.find([number])[number]
 
     def find(self, numbers: Sequence[int]) -> dict[int, DecisionRow]:
-        """Those that there are of some decisions."""
+        """The decisions with these numbers, as far as there are such."""
         if not numbers:
             return {}
         with self._history() as history:

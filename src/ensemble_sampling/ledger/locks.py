@@ -192,7 +192,7 @@ def _set(file: FileIO, kind: int, where: tuple[int, int]) -> None:
 
 
 def _by_sqlite(path: Path, shared: bool) -> sqlite3.Connection:
-    """The same by SQLite's locks, where there are no others."""
+    """A lock of SQLite's own, where there are no others."""
     lock = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         lock.execute("BEGIN" if shared else "BEGIN EXCLUSIVE")

@@ -409,7 +409,7 @@ def _insertion(table: str, rows: int) -> str:
 
 @cache
 def translated(query: str) -> str:
-    """The same in PostgreSQL's words."""
+    """A statement in PostgreSQL's words."""
     if query.startswith("CREATE TABLE"):
         for word, kind in TYPES.items():
             query = re.sub(rf"\b{word}\b", kind, query)

@@ -17,6 +17,8 @@ DECISIONS = "decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number"
 OUTCOMES = "outcomes AS o LEFT JOIN decisions AS d ON d.number = o.decision"
 LAST = "(SELECT max(nth) FROM revisions WHERE decision = {0})"
 REVISED = " LEFT JOIN revisions AS r ON r.decision = {0} AND r.nth = " + LAST
+# With outcomes as o and what REVISED joins: what an outcome is worth now.
+REWARD = "CASE WHEN r.number IS NULL THEN o.reward ELSE r.reward END"
 SPLIT = len(schema.COLUMNS["decisions"]) + 1
 ITEM = [column.split()[0] for column in schema.COLUMNS["decisions"]].index("item")
 WAITING = (
@@ -37,7 +39,7 @@ class History:
         return self.decisions([number]).get(number)
 
     def decisions(self, numbers: Sequence[int]) -> dict[int, DecisionRow]:
-        """Those of them that there are."""
+        """The decisions with these numbers, as far as there are such."""
         found: dict[int, DecisionRow] = {}
         for start in range(0, len(numbers), PAGE):
             some = numbers[start : start + PAGE]

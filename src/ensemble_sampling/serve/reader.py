@@ -3,8 +3,8 @@
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -121,13 +121,8 @@ class Reader:
         """See `Bandit.segments`."""
 
         def read() -> Segments:
-            with self._ledger() as ledger:
-                try:
-                    return segments(ledger, key)
-                except Damaged:
-                    raise
-                except ValueError as error:
-                    raise Refused("unknown", str(error)) from error
+            with self._ledger() as ledger, _refused("unknown"):
+                return segments(ledger, key)
 
         return self._seldom(("segments", key), read)
 
@@ -149,13 +144,8 @@ class Reader:
 
     def explain(self, id: str, top: int) -> dict[str, Any]:
         """Why a decision was made, see `Bandit.explain`."""
-        with self._ledger() as ledger:
-            try:
-                row = find(ledger, id)
-            except Damaged:
-                raise
-            except ValueError as error:
-                raise Refused("unknown", str(error)) from error
+        with self._ledger() as ledger, _refused("unknown"):
+            row = find(ledger, id)
         return asdict(self._decider.explain(id, row, top))
 
     def kept(self, prefix: str) -> dict[str, bytes]:
@@ -169,9 +159,16 @@ class Reader:
         with self._ledger() as ledger:
             if not ledger.outcomes:
                 raise Refused("unknown", "nothing has been learned yet")
-            try:
+            with _refused("conflict"):
                 return export_history(ledger)
-            except Damaged:
-                raise
-            except ValueError as error:
-                raise Refused("conflict", str(error)) from error
+
+
+@contextmanager
+def _refused(kind: str) -> Iterator[None]:
+    """A mistake of the caller is refused; what means that the ledger is damaged is not one."""
+    try:
+        yield
+    except Damaged:
+        raise
+    except ValueError as error:
+        raise Refused(kind, str(error)) from error

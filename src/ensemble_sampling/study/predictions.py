@@ -137,7 +137,7 @@ def replay(
 
 
 def _history(features: Any, chosen: Any, outcomes: Any) -> tuple[Array, Array, Array]:
-    """The same as arrays (T, K, d), (T,), (T,); JAX would clamp a wrong index in silence."""
+    """The decisions as arrays (T, K, d), (T,), (T,); JAX would clamp a wrong index in silence."""
     outcomes = checks.array("outcomes", outcomes, (None,))
     indices = np.asarray(chosen)
     if indices.dtype.kind not in "iu" or indices.shape != outcomes.shape:

@@ -72,7 +72,7 @@ def _bodies(each: Operation) -> tuple[Any, ...]:
 
 
 def statuses(each: Operation) -> list[int]:
-    """Those of its refusals."""
+    """The statuses of its refusals."""
     found = {413, 421, *each.refusals}
     if each.needs is not None:
         found |= {400, 401, 403, 429}
