@@ -85,7 +85,7 @@ def test_a_folder_is_opened_without_a_program_and_decided_in_by_one(tmp_path):
 
 
 def test_it_does_not_grow_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(compilation, "MOST", 10)
+    monkeypatch.setattr(compilation, "FILES", 10)
     for n in range(11):
         (tmp_path / f"{n:02}").write_text("")
         os.utime(tmp_path / f"{n:02}", (n, n))

@@ -14,7 +14,7 @@ import jax
 from . import __version__
 
 SWITCH = "ENSEMBLE_SAMPLING_CACHE"  # "off", or another folder
-MOST = 4000  # files; beyond, the older half goes
+FILES = 4000  # files; beyond, the older half goes
 
 
 def cache_folder() -> Path | None:
@@ -71,7 +71,7 @@ def enable_cache() -> None:
 
 def _trim(where: Path) -> None:
     names = os.listdir(where)  # paths of thousands of files take milliseconds to make
-    if len(names) > MOST:
+    if len(names) > FILES:
         files = sorted((where / name for name in names), key=lambda file: file.stat().st_mtime)
         for file in files[: len(files) // 2]:
             file.unlink(missing_ok=True)

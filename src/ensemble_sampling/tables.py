@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 20  # rows that are shown
+ROWS = 20  # rows that are shown
 
 
 def shown(value: Any) -> str:
@@ -25,7 +25,7 @@ def series(values: Iterable[Any], most: int = 8) -> str:
     return f"[{', '.join(map(shown, values[:most]))}{more}]"
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MOST) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = ROWS) -> str:
     """A small table for notebooks; of more than `most` rows the first, and how many are left."""
 
     def line(cells: Sequence[str], tag: str) -> str:
@@ -51,10 +51,10 @@ class Table(dict[str, Any]):
 
     def __repr__(self) -> str:
         rows, head = self._rows(), list(self)
-        lines = [head, *rows[:MOST]]
+        lines = [head, *rows[:ROWS]]
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         pairs = [[cell.rjust(n) for cell, n in zip(line, widths, strict=True)] for line in lines]
-        left = [f"... {len(rows)} rows in all"] if len(rows) > MOST else []
+        left = [f"... {len(rows)} rows in all"] if len(rows) > ROWS else []
         return "\n".join(["  ".join(line).rstrip() for line in pairs] + left)
 
     def _repr_html_(self) -> str:

@@ -10,14 +10,14 @@ from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Ledger
 from .control import Control
 
-LONGEST = 256  # characters of a subject
+SUBJECT_LETTERS = 256  # characters of a subject
 
 
 def checked_subject(subject: Any) -> str:
     """Whom a decision is about."""
     checks.text("subject", subject)
-    if len(subject) > LONGEST:
-        raise ValueError(f"a subject has at most {LONGEST} characters, got {len(subject)}")
+    if len(subject) > SUBJECT_LETTERS:
+        raise ValueError(f"a subject has at most {SUBJECT_LETTERS} characters, got {len(subject)}")
     return subject
 
 

@@ -153,7 +153,7 @@ class Gymnasium(eqx.Module):
 class _Host:
     """The environments that are open, by number, and the calls of compiled programs to them."""
 
-    MOST = 1024
+    EPISODES = 1024
     """Of those that are open: a realization does not say that it has ended."""
 
     def __init__(self, make: Any):
@@ -182,7 +182,7 @@ class _Host:
     def open(self, luck: Any) -> Any:
         number = next(self.numbers)
         self.opened[number] = self.make()
-        if (oldest := number - self.MOST) in self.opened:
+        if (oldest := number - self.EPISODES) in self.opened:
             del self.opened[oldest]
         return np.int32(number)
 

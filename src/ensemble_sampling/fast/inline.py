@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-MOST = 2**20  # bytes of state; beyond, there is enough to do for several threads
+STATE_BYTES = 2**20  # bytes of state; beyond, there is enough to do for several threads
 THREADS = "PJRT_NPROC"  # how XLA is told how many to have
 
 
@@ -40,7 +40,7 @@ def device() -> Any:
 def chosen(state: Any) -> Any:
     """The processor for a state of such arrays, or None for JAX's default."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-    return device() if size <= MOST else None
+    return device() if size <= STATE_BYTES else None
 
 
 def placed(tree: Any, where: Any) -> Any:

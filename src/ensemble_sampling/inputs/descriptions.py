@@ -16,7 +16,7 @@ import numpy as np
 from .. import checks
 
 DEEPEST = 64  # lists and dictionaries within one another
-LONGEST = 2**16  # characters of one description
+DESCRIPTION_LETTERS = 2**16  # characters of one description
 LARGEST = checks.LARGEST_DATUM
 BEGINNING = date(2020, 1, 1).toordinal()  # days are counted from here, in years
 TIME, SPAN = "$time", "$seconds"  # how JSON has timestamps and time spans
@@ -35,10 +35,10 @@ def as_text(given: Any, what: str) -> str:
         text = _encoded(given)
     except (TypeError, ValueError, RecursionError):  # more than JSON has: slower
         text = _encoded(_plain(given, what, 1))
-    if len(text) > LONGEST:
+    if len(text) > DESCRIPTION_LETTERS:
         raise ValueError(
             f"the description of {_an(what)} has {len(text)} characters as JSON, and at most "
-            f"{LONGEST} are accepted"
+            f"{DESCRIPTION_LETTERS} are accepted"
         )
     if text.count("{") + text.count("[") > DEEPEST:
         _plain(given, what, 1)  # says where it is too deep, if it is

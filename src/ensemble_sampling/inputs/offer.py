@@ -10,7 +10,7 @@ import numpy as np
 from .. import checks
 from .descriptions import as_text, from_text
 
-LONGEST = 1000  # bits of a number that is a name: Python writes and reads no number without end
+BITS = 1000  # bits of a number that is a name: Python writes and reads no number without end
 TEXT = {str}
 KEYS = ("id", "name")  # of descriptions in a list, which say what an action is called
 
@@ -141,9 +141,9 @@ def _name(name: Any) -> Any:
     name = name.item() if isinstance(name, np.generic) else name
     if not isinstance(name, str | int | float | bool):
         raise TypeError(f"an action's name must be text or a number, got {checks.shown(name)}")
-    if isinstance(name, int) and name.bit_length() > LONGEST:
+    if isinstance(name, int) and name.bit_length() > BITS:
         raise ValueError(
-            f"an action's name must be a number of at most {LONGEST} bits, got {checks.shown(name)}"
+            f"an action's name must be a number of at most {BITS} bits, got {checks.shown(name)}"
         )
     if isinstance(name, float) and not math.isfinite(name):
         raise ValueError(f"an action's name must be finite where it is a number, got {name!r}")

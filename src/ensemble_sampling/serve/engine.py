@@ -30,7 +30,7 @@ SELDOM = 1.0  # seconds between two updates then
 PATIENCE = 30.0  # seconds that a request waits for its turn
 BEHIND = 60.0  # seconds that a state may be behind before that is said
 AGAIN = 10.0  # seconds after which the same trouble is logged again
-MOST = 64  # requests in one transaction, so that the first does not wait too long
+BATCH = 64  # requests in one transaction, so that the first does not wait too long
 TROUBLE = ("it cannot learn or follow; the service's log says why", "the ledger does not answer")
 ENDING = 10.0  # seconds to finish what is under way when it is closed
 
@@ -170,7 +170,7 @@ class Engine:
     async def _work(self) -> None:
         """Answer what is in the queue, batch by batch."""
         while self._queue:
-            several = [self._queue.popleft() for _ in range(min(MOST, len(self._queue)))]
+            several = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
             batch = [
                 request for request in several if not request.future.done()
             ]  # or the caller left

@@ -157,7 +157,7 @@ def _sent(ray: Any, work: Work, here: Any) -> tuple[str, Any]:
 
 
 _READY: dict[str, Callable[[int], Part]] = {}
-MOST = 16
+WORKS = 16
 """Works that a worker keeps compiled."""
 
 
@@ -182,7 +182,7 @@ def part(
                 "same versions on machines of one kind, or use es.simulation.Ray(exact=False) for "
                 "processors that differ"
             )
-        while len(_READY) >= MOST:
+        while len(_READY) >= WORKS:
             del _READY[next(iter(_READY))]
         _READY[name] = unpack(packed).ready()
     return _READY[name](number)

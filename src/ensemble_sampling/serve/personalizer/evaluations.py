@@ -20,18 +20,18 @@ from .. import admin
 from ..engine import Engine
 from ..http.operation import Call, Reply
 from ..types import Refused, encoded
-from .replies import LONGEST, Problem, answer, logger, nothing, version
+from .replies import ID_LETTERS, Problem, answer, logger, nothing, version
 from .settings import Policy, moment, promote
 
 KEPT = "personalizer/evaluation/"
-MOST = 1 << 29  # bytes of features in one evaluation
+FEATURE_BYTES = 1 << 29  # bytes of features in one evaluation
 PATIENCE = 3600.0  # seconds after which an evaluation that did not end has been lost
 BASELINE, RANDOM, ONLINE = "Baseline", "Random", "Online"
 OLD = {"Succeeded": "completed", "Running": "pending", "Failed": "failed", "Timeout": "timeout"}
 
 
 class Contract(Struct, rename="camel"):
-    name: Annotated[str, Meta(min_length=1, max_length=LONGEST)]
+    name: Annotated[str, Meta(min_length=1, max_length=ID_LETTERS)]
     start_time: datetime
     end_time: datetime
     policies: Annotated[list[Policy], Meta(max_length=10)] | None = None
@@ -117,7 +117,7 @@ def _run(call: Call, job: Job, sources: dict[str, str]) -> None:
 
 def _judge(engine: Engine, job: Job, sources: dict[str, str]) -> None:
     try:
-        columns = engine.reader.made_between(job.start, job.end, MOST)
+        columns = engine.reader.made_between(job.start, job.end, FEATURE_BYTES)
         if not columns["id"]:
             raise ValueError("no logs exist in this time")
         candidates = {name: engine.replicas.candidates[name] for name in sources}

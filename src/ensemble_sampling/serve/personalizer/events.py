@@ -12,13 +12,13 @@ from msgspec import Meta, Struct
 from .. import outcomes
 from ..http.operation import Call, Reply
 from ..types import Choose, Decision, Learn, Refused
-from .replies import LONGEST, Problem, answer, key, nothing
+from .replies import ID_LETTERS, Problem, answer, key, nothing
 
-MOST = 50  # actions, or slots, of one request
+ACTIONS = 50  # actions, or slots, of one request
 DEEPEST = 16  # objects within objects, in features
 REQUEST = b"x-ms-client-request-id"  # a client that sends a request again says the same
 
-Id = Annotated[str, Meta(min_length=1, max_length=LONGEST)]
+Id = Annotated[str, Meta(min_length=1, max_length=ID_LETTERS)]
 Features = list[dict[str, Any] | None] | None
 
 
@@ -35,7 +35,7 @@ class Slot(Struct, rename="camel"):
 
 
 class Rank(Struct, rename="camel"):
-    actions: Annotated[list[Action], Meta(min_length=1, max_length=MOST)]
+    actions: Annotated[list[Action], Meta(min_length=1, max_length=ACTIONS)]
     context_features: Features = None
     excluded_actions: list[str] | None = None
     event_id: str | None = None
@@ -43,7 +43,7 @@ class Rank(Struct, rename="camel"):
 
 
 class RankSlots(Rank, kw_only=True):
-    slots: Annotated[list[Slot], Meta(min_length=1, max_length=MOST)]
+    slots: Annotated[list[Slot], Meta(min_length=1, max_length=ACTIONS)]
 
 
 class Reward(Struct):

@@ -7,7 +7,7 @@ from typing import Any
 from ..http.operation import Call, Reply
 from ..types import Headers, Refused, encoded
 
-LONGEST = 256  # letters of an id
+ID_LETTERS = 256  # letters of an id
 HIGH_LEVEL = {  # all that v1.0 has
     400: "BadRequest",
     404: "ResourceNotFound",
@@ -72,9 +72,9 @@ def version(call: Call) -> str:
 
 def key(id: str, target: str = "eventId") -> str:
     """The id of an event or a slot as the engine takes it, where a slash parts the two."""
-    if not 0 < len(id) <= LONGEST or not id.isprintable():
-        shown = "none" if not id else f"{len(id)} letters" if len(id) > LONGEST else repr(id)
-        raise Problem(f"an id has 1 to {LONGEST} printable letters, got {shown}", target)
+    if not 0 < len(id) <= ID_LETTERS or not id.isprintable():
+        shown = "none" if not id else f"{len(id)} letters" if len(id) > ID_LETTERS else repr(id)
+        raise Problem(f"an id has 1 to {ID_LETTERS} printable letters, got {shown}", target)
     return id.replace("%", "%25").replace("/", "%2F")
 
 

@@ -10,7 +10,7 @@ from .. import admin
 from ..engine import Engine
 from ..http.operation import Call, Reply
 from ..types import Refused, Settings
-from .replies import LONGEST, Problem, answer, nothing
+from .replies import ID_LETTERS, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
 KEPT = -1  # days: for ever
@@ -36,7 +36,7 @@ class Configuration(Struct, rename="camel"):
 
 
 class Policy(Struct):
-    name: Annotated[str, Meta(min_length=1, max_length=LONGEST)]
+    name: Annotated[str, Meta(min_length=1, max_length=ID_LETTERS)]
     arguments: Annotated[str, Meta(max_length=1024)] = ""
 
 
