@@ -4,7 +4,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from ensemble_sampling.decide.setup import Options
@@ -100,7 +99,3 @@ def processes(home, usual):
     finally:
         for each in made:
             each.close()
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))

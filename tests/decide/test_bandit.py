@@ -19,12 +19,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge, SGDRegressor
+from states import equal, interrupted
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import bandit as bandit_module
 from ensemble_sampling.decide.programs import State
 
 DIM = 3
+OURS = str(Path(bandit_module.__file__).parent.parent)
 AGENT = es.EnsembleSampling(es.Linear(dim=DIM, noise_std=0.5), members=6)
 RNG = np.random.default_rng(0)
 OFFERS = [RNG.normal(size=(k, DIM)) for k in RNG.integers(1, 9, size=40)]
@@ -39,11 +41,6 @@ def play(bandit, offers=OFFERS, learn=True):
         if learn:
             bandit.learn(decisions[-1].id, float(offer[decisions[-1].index] @ THETA))
     return decisions
-
-
-def equal(one, other):
-    """Whether two states are the same bit for bit."""
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def test_learns_which_action_is_best():
@@ -605,33 +602,12 @@ def test_beliefs_that_are_no_numbers_are_noticed_and_nothing_is_recorded():
     assert summary.diverged > 0
 
 
-def interrupted(line, call):
-    """The result of a call that is interrupted at the given line of ours, counted as they run."""
-    ours, count, before = str(Path(bandit_module.__file__).parent.parent), 0, sys.gettrace()
-
-    def trace(frame, event, _):
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(ours):
-            return None
-        if event == "line":
-            count += 1
-            if count == line:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(before)
-
-
 def survives(bandit, prepare, call, step):
     """Interrupt a call at every `step`th line there is, with a whole round after each."""
     for line in range(1, 9000, step):
         given = prepare()
         try:
-            interrupted(line, partial(call, given))
+            interrupted(line, partial(call, given), OURS)
             return line
         except KeyboardInterrupt:
             play(bandit, OFFERS[:1])
@@ -653,7 +629,7 @@ def test_an_interrupt_at_any_line_loses_nothing_and_teaches_nothing_twice(
 ):
     bandit = es.Bandit(agent) if where == "memory" else es.Bandit.open(tmp_path, agent)
     with contextlib.suppress(KeyboardInterrupt):
-        interrupted(40, lambda: bandit.choose(OFFERS[0]))  # while the width is still open
+        interrupted(40, lambda: bandit.choose(OFFERS[0]), OURS)  # while the width is still open
     play(bandit, OFFERS[:2])
     lines = [
         survives(bandit, lambda: None, lambda _: bandit.choose(OFFERS[1]), step),

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import replica
@@ -42,10 +43,6 @@ def play(bandit, rows, known=reward):
         bandit.learn(decision.id, known(x, decision.action))
         chosen.append(decision.action)
     return chosen
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 OFFERS = {

@@ -3,16 +3,15 @@
 import contextlib
 import shutil
 import sqlite3
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
+from states import equal, interrupted
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import replica
@@ -22,11 +21,7 @@ from ensemble_sampling.ledger.ledger import Ledger
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(40, 3, 2))
-PATHS = {"decide": str(Path(replica.__file__).parent)}
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
+DECIDE = str(Path(replica.__file__).parent)
 
 
 def ids_of(bandit, count=30):
@@ -271,27 +266,6 @@ def test_a_migration_learns_what_outcomes_are_now(tmp_path):
     assert inspect(tmp_path).revised == 1
 
 
-def interrupted(line, call):
-    """The result of a call that is interrupted at the given line of ours, counted as they run."""
-    count, before = 0, sys.gettrace()
-
-    def trace(frame, event, _):
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(PATHS["decide"]):
-            return None
-        if event == "line":
-            count += 1
-            if count == line:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(before)
-
-
 @pytest.mark.parametrize(("where", "step"), [("memory", 3), ("disk", 5)])
 def test_an_interrupt_at_any_line_revises_once_or_not_at_all(tmp_path, where, step):
     bandit = es.Bandit(AGENT) if where == "memory" else es.Bandit.open(tmp_path, AGENT)
@@ -301,11 +275,11 @@ def test_an_interrupt_at_any_line_revises_once_or_not_at_all(tmp_path, where, st
         known = bandit.choose(OFFERS[0]).id
         bandit.learn(known, 0.0)
         with contextlib.suppress(KeyboardInterrupt):
-            interrupted(line, lambda id=known: bandit.add(id, 1.0, ref="a"))
+            interrupted(line, lambda id=known: bandit.add(id, 1.0, ref="a"), DECIDE)
             done = True
         bandit.add(known, 1.0, ref="a")
         with contextlib.suppress(KeyboardInterrupt):
-            interrupted(line, lambda: bandit.choose(OFFERS[0]))
+            interrupted(line, lambda: bandit.choose(OFFERS[0]), DECIDE)
     assert 30 < line < 1000
     assert {y for y in bandit.log()["outcome"] if y is not None} == {1.0}
     assert sum(y == 1.0 for y in bandit.log()["outcome"]) == bandit.summary().outcomes

@@ -9,7 +9,8 @@ from contextlib import closing
 import jax
 import numpy as np
 import pytest
-from test_revisions import interrupted
+from states import equal, interrupted
+from test_revisions import DECIDE
 
 import ensemble_sampling as es
 from ensemble_sampling import intervals
@@ -21,10 +22,6 @@ from ensemble_sampling.ledger.ledger import Ledger
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OTHER = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=5)
 OFFERS = np.random.default_rng(0).normal(size=(40, 3, 2))
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def play(bandit, offers=OFFERS):
@@ -269,7 +266,7 @@ def test_interrupted_at_any_line_all_of_it_is_done_or_nothing(call, step):
         bandit.shadow("next", OTHER)
         play(bandit, OFFERS[2:3])
         try:
-            interrupted(line, lambda one=bandit: CALLS[call](one))
+            interrupted(line, lambda one=bandit: CALLS[call](one), DECIDE)
             done = True
         except KeyboardInterrupt:
             done = False

@@ -3,11 +3,11 @@
 import sqlite3
 from contextlib import closing
 
-import jax
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.files import Damaged
@@ -26,10 +26,6 @@ TABLE = {
 }
 FRAMES = {"columns": dict, "pandas": pd.DataFrame, "polars": pl.DataFrame}
 WHICH = {"features": ["a", "b", "c"], "action": "what", "outcome": "sale", "propensity": "p"}
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def one_by_one(bandit, rows=ROWS):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDRegressor
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.replica import Replica
@@ -65,10 +66,6 @@ def belief(bandit):
         for part in (known.mean, known.root)
     )
     return mean, noise * root
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def test_scale_is_the_root_mean_square_of_what_is_not_zero():

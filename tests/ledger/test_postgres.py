@@ -7,10 +7,10 @@ import warnings
 from contextlib import closing
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from servers import admin, lose, new_place, schema
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.summary import inspect
@@ -33,10 +33,6 @@ def place():
 def decided(number):
     features = np.array([number, 0.5], np.float32)
     return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def play(bandit):

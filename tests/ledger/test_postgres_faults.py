@@ -3,10 +3,10 @@
 import itertools
 from contextlib import closing, suppress
 
-import jax
 import numpy as np
 import pytest
 from servers import admin, lose, new_place, schema
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow, RevisionRow
@@ -43,10 +43,6 @@ def database(place):
 def decided(number):
     features = np.array([number, 0.5], np.float32)
     return DecisionRow(number, 1e9 + number, 1, None, features, np.array([0.25, 0.75], np.float32))
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 class Faults:
@@ -203,7 +199,7 @@ def test_a_bandit_goes_on_whenever_its_connection_is_lost(place, kind, monkeypat
         recorded = dict(zip(log["id"], log["outcome"], strict=True))
         assert {id: y for id, y in recorded.items() if y is not None} == known
         bandit._replica.version = None
-        assert jax.tree.all(jax.tree.map(np.array_equal, bandit.state, state))  # replay agrees
+        assert equal(bandit.state, state)  # replay agrees
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from processes import Process
 from servers import new_place
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.ledger.export import export
@@ -23,10 +23,6 @@ from ensemble_sampling.serve.types import Refused, Settings
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(60, 3, 2))
 DAY = 86400.0
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from states import equal
 from typer.testing import CliRunner
 
 import ensemble_sampling as es
@@ -33,10 +34,6 @@ def play(bandit, offers):
         decisions.append(bandit.choose(offer))
         bandit.learn(decisions[-1].id, float(offer[decisions[-1].index].sum()))
     return decisions
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 @pytest.fixture

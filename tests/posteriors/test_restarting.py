@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.core import Action
@@ -84,10 +85,6 @@ def test_the_bets_are_those_of_ten_plain_lines(models, changed, all_of):
     if changed == (1,):
         assert {who for _, who in starts} == {1}
     assert all(ROUNDS // 2 < t < ROUNDS // 2 + 120 for t, _ in starts)
-
-
-def equal(one, other):
-    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def action(posterior, belief, k):

@@ -8,7 +8,8 @@ import time
 import jax
 import numpy as np
 import pytest
-from processes import equal, processes, step
+from processes import processes, step
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.replica import Replica

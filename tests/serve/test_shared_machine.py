@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from processes import Process, equal, step
+from processes import Process, step
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.transfer import export_history

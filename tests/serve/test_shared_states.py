@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from processes import equal, processes, step
+from processes import processes, step
+from states import equal
 
 import ensemble_sampling as es
 from ensemble_sampling.decide.snapshots import snapshot_noticed
