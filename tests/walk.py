@@ -2,7 +2,7 @@
 
 For each deed, done once before so that nothing is compiled or imported: the package's own functions
 that are called, the files they are in, and how often one is followed by one of another file. Then
-the lines of the package by room.
+the lines of the package and of its tests by room.
 """
 
 import sys
@@ -55,8 +55,9 @@ class Recorder:
         if not self.on or not code.co_filename.startswith(self._inside):
             return
         if code.co_qualname in self._apart:
-            self._away.now = event == "call"
-        elif event == "call" and not getattr(self._away, "now", False) and code.co_name[0] != "<":
+            depth = getattr(self._away, "depth", 0)
+            self._away.depth = depth + {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and not getattr(self._away, "depth", 0) and code.co_name[0] != "<":
             where = (code.co_filename.removeprefix(self._inside), code.co_qualname)
             self._entered.setdefault(frame, where)
 
@@ -101,7 +102,8 @@ def over_http(folder: Path, recorder: Recorder) -> dict[str, Walk]:
         for _ in range(20):
             decide()
         time.sleep(1.0)  # until what learns beside it rests
-        return {"over HTTP": recorder.walk(decide)}
+        walks = [recorder.walk(decide) for _ in range(9)]
+        return {"over HTTP": min(walks, key=lambda walk: walk.counts)}  # what works beside it least
 
 
 def simulated(recorder: Recorder) -> dict[str, Walk]:
@@ -115,11 +117,11 @@ def simulated(recorder: Recorder) -> dict[str, Walk]:
     return {"es.simulate": recorder.walk(run)}
 
 
-def rooms() -> dict[str, tuple[int, int]]:
-    """(files, lines) of each room of the package."""
+def rooms(top: Path) -> dict[str, tuple[int, int]]:
+    """(files, lines) of each room, of the package or of its tests."""
     found: dict[str, tuple[int, int]] = {}
-    for file in sorted(SOURCE.rglob("*.py")):
-        inside = file.relative_to(SOURCE).parts
+    for file in sorted(top.rglob("*.py")):
+        inside = file.relative_to(top).parts
         room = f"{inside[0]}/" if len(inside) > 1 else "(ground floor)"
         files, lines = found.get(room, (0, 0))
         found[room] = (files + 1, lines + len(file.read_text().splitlines()))
@@ -127,7 +129,9 @@ def rooms() -> dict[str, tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    recorder = Recorder(["Engine._update"])
+    recorder = Recorder(
+        ["Engine._update", "Engine._update_often", "Decider.warm", "Decider.prepare"]
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         walks = on_disk(folder, recorder) | over_http(folder, recorder) | simulated(recorder)
@@ -138,8 +142,12 @@ if __name__ == "__main__":
     for name, walk in walks.items():
         calls, files, changes = walk.counts
         print(f"{name:24}{calls:8}{files:8}{changes:9}")
-    total = rooms()
-    print(f"\n{'room':24}{'files':>8}{'lines':>8}")
-    for room, (files, lines) in sorted(total.items(), key=lambda each: -each[1][1]):
-        print(f"{room:24}{files:8}{lines:8}")
-    print(f"{'all':24}{sum(n for n, _ in total.values()):8}{sum(n for _, n in total.values()):8}")
+    package, tests = rooms(SOURCE), rooms(Path(__file__).parent)
+    print(f"\n{'room':24}{'files':>8}{'lines':>8}{'files':>16}{'lines of tests':>16}")
+    for room in sorted(
+        package.keys() | tests.keys(), key=lambda room: -package.get(room, (0, 0))[1]
+    ):
+        (files, lines), (others, tested) = package.get(room, (0, 0)), tests.get(room, (0, 0))
+        print(f"{room:24}{files:8}{lines:8}{others:16}{tested:16}")
+    sums = [sum(part) for each in (package, tests) for part in zip(*each.values(), strict=True)]
+    print(f"{'all':24}{sums[0]:8}{sums[1]:8}{sums[2]:16}{sums[3]:16}")

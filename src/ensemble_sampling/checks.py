@@ -84,7 +84,7 @@ def scalar(
     name: str, value: Any, above: float | None = None, low: float = -np.inf, high: float = np.inf
 ) -> Any:
     """A finite real number, in [low, high] and above `above`."""
-    if not known(value):
+    if isinstance(value, Tracer):
         return value
     array = _read(name, value, "a single real number")
     if array.shape != () or array.dtype.kind not in "fiu" or np.ma.isMaskedArray(value):
@@ -111,6 +111,11 @@ def positive(name: str, value: Any) -> Any:
 def bounded(name: str, value: Any) -> Any:
     """A number of either sign that is not too large."""
     return scalar(name, value, low=-LARGEST, high=LARGEST)
+
+
+def forgetting(value: Any) -> Any:
+    """The share of what is known that is kept from an outcome to the next, or None."""
+    return value if value is None else scalar("forgetting", value, above=0.0, high=1.0)
 
 
 LARGEST_DATUM = 1e15
@@ -145,7 +150,7 @@ def array(
     name: str, value: Any, shape: tuple[int | None, ...], largest: float = LARGEST_DATUM
 ) -> Any:
     """A finite real array of the given shape; None in `shape` fits any size of at least 1."""
-    if known(value):
+    if not isinstance(value, Tracer):
         value = _numbers(name, value)
         if not np.all(np.abs(value) < largest):  # NaN compares false
             at = tuple(int(i) for i in np.argwhere(~(np.abs(value) < largest))[0])
@@ -190,7 +195,7 @@ def gaussian_prior(dim: int, mean: Any, std: float | None, cov: Any) -> tuple[An
     if np.ndim(mean) == 0:
         mean = scalar("prior_mean", mean) * np.ones(dim)
     mean = array("prior_mean", mean, (dim,))
-    if known(mean):
+    if not isinstance(mean, Tracer):
         bounded("prior_mean", mean[np.abs(mean).argmax()])
     if cov is not None:
         return mean, covariance_root("prior_cov", cov, dim)

@@ -162,9 +162,10 @@ def arguments(part: Any, maker: Any = None) -> dict[str, Any]:
     names = _parameters(maker or type(part))
     found = {name: getattr(part, name) for name in names if hasattr(part, name)}
     # Two are kept in another form.
-    if hasattr(part, "draw_actions") and part.actions is None:
-        found["actions"] = part.draw_actions
-    root: Any = getattr(part, "prior_root", None)
+    held = getattr(part, "__dict__", {})
+    if "draw_actions" in held and part.actions is None:
+        found["actions"] = held["draw_actions"]
+    root: Any = held.get("prior_root")
     if np.ndim(root) == 2 and not isinstance(root, Tracer):
         root = np.asarray(root)
         even = np.array_equal(root, root[0, 0] * np.eye(len(root)))

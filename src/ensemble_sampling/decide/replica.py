@@ -320,8 +320,9 @@ class Replica:
 
     def choose(self, number: int, offer: Offer, state: Any) -> Drawn:
         """What decision `number` would choose, from what probabilities, and why."""
-        words, table = (self._streams[0], number), self.table(offer)
-        drawn = self.programs.choose(state, words, table, offer.available)
+        fields = self._fields if self._has_fields else None
+        table = self.inputs.table(offer, fields)
+        drawn = self.programs.choose(state, (self._streams[0], number), table, offer.available)
         now = self.version
         return drawn if now is None or not now.usual.origin else self._shifted(drawn)
 

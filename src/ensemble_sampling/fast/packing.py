@@ -202,7 +202,9 @@ class Packed:
         slip, self._slip = self._slip or Slip(len(features), features.dtype, self._where), None
         filled = slip.filled(words, features, outcome)
         learned = self._learn_slip(self._bound, filled, held.arrays)
-        self._slip = slip if _there(learned) else None  # or it may not be read yet
+        # While the state is not computed, the slip may not be read yet; of keys nobody can tell.
+        read = all(getattr(array, "is_ready", bool)() for array in learned)
+        self._slip = slip if read else None
         return Held(held.layout, learned)
 
     def check(self, held: Held, features: np.ndarray, outcome: np.ndarray) -> None:
@@ -217,11 +219,6 @@ class Packed:
             self._choose, self._choose_many, self._choose_sheet = compiled[:3]
             self._rank, self._learn, self._learn_slip = compiled[3:]
             self._states, self.kind = states, self._choose
-
-
-def _there(arrays: Sequence[Any]) -> bool:
-    """Whether they are computed; of keys nobody can tell."""
-    return all(getattr(array, "is_ready", bool)() for array in arrays)
 
 
 @lru_cache(maxsize=64)

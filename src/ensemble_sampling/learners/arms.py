@@ -10,7 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Noise
-from .conjugate import Member, OutcomeScale, Sum, check_forgetting, draw_luck, wander
+from .conjugate import Member, OutcomeScale, Sum, draw_luck, wander
 
 
 class Evidence(NamedTuple):
@@ -60,7 +60,7 @@ class IndependentArms(eqx.Module):
             checks.positive("noise_std / prior_std", noise_std / prior_std)
         if self.prior_mean is not None:
             checks.bounded("prior_mean", self.prior_mean)
-        check_forgetting(self.forgetting)
+        checks.forgetting(self.forgetting)
 
     @property
     def drift_shape(self) -> tuple[int, ...] | None:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from .. import checks
 from ..core import Key, Noise
 
 
@@ -48,10 +47,6 @@ def wander(theta: Array, mean: Any, forgetting: Any, xi: Array | float = 0.0) ->
     has no xi. At g = 1 nothing moves, not even by rounding.
     """
     return (jnp.sqrt(forgetting) - 1) * (theta - mean) + jnp.sqrt(1 - forgetting) * xi
-
-
-def check_forgetting(value: Any) -> Any:
-    return value if value is None else checks.scalar("forgetting", value, above=0.0, high=1.0)
 
 
 class Member(NamedTuple):

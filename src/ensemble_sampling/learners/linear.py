@@ -12,7 +12,7 @@ from ..config import short
 from ..core import Action, Key, Noise
 from ..linalg import triangle
 from ..rewards import Reward, as_reward
-from .conjugate import Member, OutcomeScale, Sum, check_forgetting, draw_luck, wander
+from .conjugate import Member, OutcomeScale, Sum, draw_luck, wander
 
 
 class Evidence(NamedTuple):
@@ -92,7 +92,7 @@ class Linear(eqx.Module):
         self.prior_mean = None if prior_mean is None else mean
         self.outcomes = outcomes
         self.reward = as_reward(reward, outcomes)
-        self.forgetting = check_forgetting(forgetting)
+        self.forgetting = checks.forgetting(forgetting)
 
     @property
     def centred(self) -> bool:

@@ -179,7 +179,8 @@ class Ledger:
     @property
     def base(self) -> Base:
         """What was removed from it."""
-        self.known  # noqa: B018 (which reads it)
+        if self._counts.held is None:
+            self._transactions.counts()  # which reads it
         return self._transactions.base
 
     @property
