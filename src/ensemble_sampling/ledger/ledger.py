@@ -16,7 +16,7 @@ from .columns import Entries, columns
 from .offers import BATCH, KNOWN, Writer
 from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
-from .retention import Retention
+from .retention import Going, Retention
 from .rows import (
     PAGE,
     Base,
@@ -558,15 +558,17 @@ class Ledger:
         states: gives the base that replays begin at from now on, by the names of their snapshots;
             called within the turn, so that it knows every outcome there is.
         """
-        with self._removing() as db:
-            query = "SELECT min(number) FROM decisions WHERE time >= ?"
-            first, base = db.execute(query, (since,)).fetchone()[0], self._transactions.base
-            first = self.decisions if first is None else first
-            if first <= base.decisions:
+        first = self._retention.first_since(since)
+        if first <= self.base.decisions:
+            return 0
+        unused = self._retention.unused(Going(first))
+        with self._removing():
+            before = self._transactions.base.decisions
+            if first <= before:
                 return 0
             self._retention.rebase(states())
-            self._retention.remove_before(first)
-        return first - base.decisions
+            self._retention.remove_before(first, unused)
+        return first - before
 
     def erase(self, subject: str, states: Callable[[], Mapping[str, bytes]] | None) -> int:
         """Remove what was said of the decisions about a subject, and what came of them; how many.
@@ -574,6 +576,9 @@ class Ledger:
         states: as for `retain`, where the agents go on knowing it; None: they are to learn all
             again without it.
         """
+        if not self._retention.find(subject):
+            return 0
+        unused = self._retention.unused(Going(subject=subject))
         with self._removing():
             numbers = self._retention.find(subject)
             if not numbers:
@@ -586,7 +591,7 @@ class Ledger:
             waiting = [OutcomeRow(n, None, None) for n in numbers if known[n].sequence is None]
             revised = [RevisionRow(n, None, None) for n in told] if states is None else []
             self.add_outcomes(waiting, revised)
-            self._retention.erase(numbers, states is not None)
+            self._retention.erase(subject, states is not None, unused)
         return len(numbers)
 
     @contextmanager
