@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from processes import Process
-from servers import new_place
+from servers import admin, new_place, schema
 
 import ensemble_sampling as es
 from ensemble_sampling.inputs.offer import Offer
@@ -440,6 +441,64 @@ def test_units_stay_those_of_the_base_live_and_after_opening(tmp_path, clock, ke
         again._replica.forget(again._ledger)
     with es.Bandit.open(folder) as again:
         assert equal(again.state, state)
+
+
+def test_many_go_in_parts(place, clock, monkeypatch):
+    monkeypatch.setattr("ensemble_sampling.ledger.ledger.PART", 4)
+    bandit, other = opened(place), opened(None)
+    play(bandit, clock)
+    clock[0] -= 10 * DAY
+    play(other, clock)
+    assert bandit._ledger.retain(clock[0] - 3.5 * DAY, bandit._base_states) == 4
+    assert bandit.retain(days=3.5) == 2
+    goes_on(bandit, other)
+    bandit.close()
+
+
+@pytest.mark.parametrize("where", ["disk", "postgres"])
+def test_a_removal_is_done_although_its_room_cannot_be_given_back(
+    where, tmp_path, clock, monkeypatch
+):
+    bandit = opened(new_place() if where == "postgres" else tmp_path / "shop")
+    play(bandit, clock, 4, whose)
+
+    def fails():
+        raise OSError("the disk is busy")
+
+    monkeypatch.setattr(bandit._ledger._database, "compact", fails)
+    with pytest.warns(UserWarning, match="could not give back the room.*the disk is busy"):
+        assert bandit.erase("person-1") == 1
+    assert bandit.log()["subject"] == ["person-0", "person-2", "person-0"]
+    bandit.close()
+
+
+def test_room_is_given_back_only_where_something_went(tmp_path, clock, monkeypatch):
+    with opened(tmp_path / "shop") as bandit:
+        play(bandit, clock, 4, whose)
+        monkeypatch.setattr(bandit._ledger._database, "compact", lambda: pytest.fail("compacted"))
+        assert bandit.erase("nobody") == 0
+        assert bandit.retain(days=30) == 0
+
+
+def test_postgres_vacuums_every_table_that_lost_rows_however_long_it_takes(clock):
+    bandit = opened(place := new_place())
+    play(bandit, clock, 6, whose)
+    bandit.observe(bandit.choose(OFFERS[0], subject="person-1").id, {"margin": 1.0})
+    name = schema(place)
+    before = bandit._ledger.ask("SELECT now()")
+    clock[0] += DAY
+    assert bandit.retain(days=1.5) > 0
+    assert bandit._ledger.ask("SHOW statement_timeout") == "1min"
+    query = "SELECT relname FROM pg_stat_all_tables WHERE schemaname = %s AND last_vacuum > %s"
+    found: set[str] = set()
+    gone = {"decisions", "outcomes", "offers", "items", "metrics", "bases", "blobs", "activations"}
+    for _ in range(100):  # statistics come a little later
+        found = {table for (table,) in admin(query, name, before) or ()}
+        if gone <= found:
+            break
+        Event().wait(0.05)
+    assert gone <= found
+    bandit.close()
 
 
 LIFE = """

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
@@ -37,11 +38,12 @@ from .rows import (
 )
 from .schema import INSERT
 from .settings import Blobs, Settings
-from .sqlite import Database, Place, database
+from .sqlite import Database, Place, database, in_words
 from .transactions import Process, Transactions, explained
 
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
 NO_TURN = nullcontext()
+PART = 100_000  # decisions that are removed in one turn
 Rows = dict[str, list[Any]]  # by table
 
 
@@ -553,12 +555,13 @@ class Ledger:
         return sum(0 < (row.sequence or 0) <= last for row in self.find(numbers).values())
 
     def retain(self, since: float, states: Callable[[], Mapping[str, bytes]]) -> int:
-        """Remove decisions made before the time `since`, and all that came of them; how many.
+        """Remove decisions made before the time `since`, and all that came of them; how many. Of
+        more than `PART` the oldest so many, since others wait meanwhile: call it again.
 
         states: gives the base that replays begin at from now on, by the names of their snapshots;
             called within the turn, so that it knows every outcome there is.
         """
-        first = self._retention.first_since(since)
+        first = min(self._retention.first_since(since), self.base.decisions + PART)
         if first <= self.base.decisions:
             return 0
         unused = self._retention.unused(Going(first))
@@ -604,8 +607,14 @@ class Ledger:
             for cache in (self._recent, self._pending, self._offers):
                 cache.clear()
             self._counts.lose()
-        with explained(self._database, "cannot give back the room of what was removed"):
+        try:
             self._database.compact()
+        except (OSError, *self._database.errors) as error:  # it is removed all the same
+            warnings.warn(
+                f"could not give back the room of what was removed from {self._database.name}: "
+                f"{in_words(error)}; the next removal tries again",
+                stacklevel=4,
+            )
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""
