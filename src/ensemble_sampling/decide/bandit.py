@@ -705,7 +705,10 @@ class Bandit:
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",
                     stacklevel=2,
                 )
-            return self._ledger.retain(since, self._base_states)
+            removed = 0
+            while part := self._ledger.retain(since, self._base_states):
+                removed += part
+            return removed
 
     def erase(self, subject: str, *, keep: bool = False) -> int:
         """Remove all that was said in decisions about a subject, and what came of them: from the

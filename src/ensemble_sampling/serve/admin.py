@@ -1,7 +1,6 @@
 """What an administrator does to a bandit that several processes serve: change its settings, its
 shadows and the agent in charge, and import what another bandit has learned."""
 
-import time
 from base64 import b64encode
 from dataclasses import replace
 from functools import partial
@@ -107,12 +106,6 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
             Columns.recorded(known.get("columns"))
         replicas.ledger.describe({**said, **known})
         replicas.reload()
-
-
-def retain(replicas: Replicas, days: float) -> int:
-    """See `Bandit.retain`."""
-    with replicas.door:
-        return replicas.ledger.retain(time.time() - days * 86400, partial(_base_states, replicas))
 
 
 def erase(replicas: Replicas, subject: str, keep: bool) -> int:
