@@ -164,9 +164,9 @@ export class Client {
     return this.#send("GET", "settings");
   }
 
-  /** Change some settings; all of them as they are then. It needs the scope admin. */
-  async configure(some: Settings): Promise<Settings> {
-    return this.#send("PUT", "settings", { ...(await this.settings()), ...some });
+  /** Change these settings and no others; all as they are then. It needs the scope admin. */
+  configure(some: Settings): Promise<Settings> {
+    return this.#send("PATCH", "settings", some);
   }
 
   /** Let the bandit decide again after a bound was broken. It needs the scope admin. */

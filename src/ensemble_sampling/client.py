@@ -237,10 +237,9 @@ class _Requests:
 
     @_call
     def configure(self, **settings: Any) -> Reply[dict[str, Any]]:
-        """Change some settings, such as `holdback=0.1`; all of them as they are then. It needs a
-        key of scope admin."""
-        now = yield from self._send("GET", "settings")
-        return (yield from self._send("PUT", "settings", {**now, **settings}))
+        """Change some settings, such as `holdback=0.1`, and no others; all of them as they are
+        then. It needs a key of scope admin."""
+        return (yield from self._send("PATCH", "settings", settings))
 
     @_call
     def resume(self) -> Reply[bool]:
@@ -263,7 +262,8 @@ class _Requests:
     def _send(self, method: str, what: str, body: Any = None) -> Reply[Any]:
         """Send a request, again where that may help; the value of the answer."""
         try:
-            content = json.dumps(body, default=_plain, allow_nan=False).encode() if body else None
+            said = None if body is None else json.dumps(body, default=_plain, allow_nan=False)
+            content = None if said is None else said.encode()
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 "what is sent must be finite where it is a number, must not contain itself or be "

@@ -3,6 +3,7 @@
 # pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 
+import importlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -75,6 +76,8 @@ def test_lift_metrics_and_segments_over_http_are_those_of_the_ledger(url):
         ({"guard": {"x": ["<", 1.0]}}, "guard"),
         ({"guard": {"": ["<=", 1.0]}}, "metric's name"),
         ({"sticky": -1}, "sticky"),
+        ({"baseline": "rule"}, "one of the file of `serve --agents`"),
+        ({"baseline": {"rule": "shop.rule"}}, "give the same function as baseline again"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(url, settings, words):
@@ -167,3 +170,34 @@ def test_the_agent_as_it_was_decides_for_the_control_group_of_a_service(url):
         assert 5 < len(held) < 35
         assert sum(one.action == "b" for one in held) > len(held) / 2  # which it knew by then
         assert client.configure(holdback=0.2)["baseline"] == {"frozen": 60}
+
+
+RULE = """
+def cheapest(context, actions):
+    return min(actions, key=lambda name: actions[name]["price"])
+
+AGENTS = {"shop": {"baseline": cheapest}, "other": {"baseline": cheapest}}
+"""
+
+
+def test_a_rule_of_ones_own_decides_for_the_control_group_of_a_service(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "rules.py").write_text(RULE)
+    rule = importlib.import_module("rules").cheapest  # as a program that began the bandit
+    offer = {"a": {"price": 3}, "b": {"price": 1}, "c": {"price": 2}}
+    with es.Bandit.open(tmp_path / "place" / "shop", holdback=0.5, baseline=rule) as bandit:
+        bandit.choose(offer)
+    with running(tmp_path / "place") as (url, _):
+        said = httpx.post(f"{url}/v1/bandits/shop/choose", json={"actions": offer})
+        assert said.status_code == 503
+        assert "in the file of `serve --agents`" in said.json()["error"]["message"]
+    (tmp_path / "agents.py").write_text(RULE)  # the same function, as another module has it
+    with running(tmp_path / "place", agents=tmp_path / "agents.py") as (url, _):
+        with es.Client(url, bandit="shop", timeout=60) as client:
+            made = client.choose_many([{"actions": offer}] * 40)
+            assert {one.action for one in made if one.control} == {"b"}
+            assert client.configure(holdback=0.2)["baseline"]["rule"]["function"]
+        with es.Client(url, bandit="other", timeout=60) as client:
+            client.configure(holdback=0.5, baseline="rule")
+            made = client.choose_many([{"actions": offer}] * 40)
+            assert {one.action for one in made if one.control} == {"b"}

@@ -69,6 +69,7 @@ class Engine:
     place: a folder, or `postgresql://...#name`.
     options: the configuration of a bandit that is begun.
     candidates: agents that may become shadows, by name.
+    rule: the function that decides for the control group, if it is one.
     learns: whether this process may become the one that learns.
     begins: whether to begin a bandit that is not there yet; else that is refused as unknown.
     """
@@ -79,11 +80,12 @@ class Engine:
         place: Any,
         options: Options | None = None,
         candidates: Mapping[str, Any] | None = None,
+        rule: Any = None,
         *,
         learns: bool = True,
         begins: bool = True,
     ):
-        self.name, self.replicas = name, Replicas(place, options, candidates, begins)
+        self.name, self.replicas = name, Replicas(place, options, candidates, rule, begins)
         self.decider = Decider(self.replicas)
         self.reader = Reader(place, self.decider)
         try:

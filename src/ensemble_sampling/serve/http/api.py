@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from ...decide.lift import Lift
@@ -16,7 +17,7 @@ from .. import admin, outcomes, types
 from ..types import Refused
 from . import metrics
 from .keys import SCOPES
-from .operation import Call, Operation, Range, Reply, operation
+from .operation import Call, Operation, Range, Reply, operation, who
 
 OFFER = {
     "actions": {"news": {"kind": "politics", "age": 2}, "match": {"kind": "sport", "age": 1}},
@@ -262,9 +263,7 @@ async def create(call: Call, body: types.Create) -> types.Bandit:
         )
     call.status, call.engine = 201 if new else 200, await call.service.find(call.name)
     if new:
-        await asyncio.to_thread(
-            admin.begun, call.engine.replicas, structs.asdict(given), _who(call)
-        )
+        await asyncio.to_thread(admin.begun, call.engine.replicas, structs.asdict(given), who(call))
     return about.run(call)
 
 
@@ -274,22 +273,27 @@ def settings(call: Call) -> types.Settings:
     return call.engine.replicas.settings
 
 
-@operation("PUT", "settings", "admin", 409, example={"wait": 600, "default": 0.0, "floor": 0.05})
+SOME = {"wait": 600, "default": 0.0, "floor": 0.05}
+
+
+@operation("PATCH", "settings", "admin", 409, example=SOME)
 def configure(call: Call, body: types.Settings) -> types.Settings:
-    """Change the settings of a bandit."""
-    admin.configure(call.engine.replicas, body, _who(call))
+    """Change settings of a bandit: those that are given, and no others."""
+    given = {name: getattr(body, name) for name in msgspec.json.decode(call.content)}
+    admin.configure(call.engine.replicas, given, who(call))
     return call.engine.replicas.settings
+
+
+@operation("PUT", "settings", "admin", 409, example=SOME)
+def put_settings(call: Call, body: types.Settings) -> types.Settings:
+    """The same as PATCH: what is not given stays as it is."""
+    return configure.run(call, body)
 
 
 @operation("POST", "resume", "admin", answered={"changed": True})
 def resume(call: Call) -> types.Changed:
     """Let the bandit decide again after the bound of a metric was broken."""
-    return types.Changed(admin.resume_agent(call.engine.replicas, _who(call)))
-
-
-def _who(call: Call) -> str | None:
-    """The key, by its id and its note."""
-    return None if call.key is None else f"{call.key.id} {call.key.note}".strip()
+    return types.Changed(admin.resume_agent(call.engine.replicas, who(call)))
 
 
 @operation(
@@ -326,19 +330,19 @@ def shadows(call: Call) -> types.Shadows:
 @operation("POST", "shadows", "admin", 409, example={"name": "bold"})
 def shadow(call: Call, body: types.Shadow) -> None:
     """Make a candidate a shadow."""
-    admin.shadow(call.engine.replicas, body.name, _who(call))
+    admin.shadow(call.engine.replicas, body.name, who(call))
 
 
 @operation("DELETE", "shadows/{shadow}", "admin", 409)
 def dismiss(call: Call) -> None:
     """Remove a shadow; its opinions are kept."""
-    admin.dismiss(call.engine.replicas, call.params["shadow"], _who(call))
+    admin.dismiss(call.engine.replicas, call.params["shadow"], who(call))
 
 
 @operation("POST", "shadows/{shadow}/promote", "admin", 409)
 def promote(call: Call) -> None:
     """Put a shadow in charge."""
-    admin.promote(call.engine.replicas, call.params["shadow"], _who(call))
+    admin.promote(call.engine.replicas, call.params["shadow"], who(call))
 
 
 @operation("GET", "/healthz", None)
