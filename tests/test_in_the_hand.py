@@ -67,6 +67,7 @@ def test_every_extra_has_its_command_and_what_lacks_is_said_with_it(monkeypatch)
     for library, extra in extras.EXTRAS.items():
         brought = re.findall(r"'([^']+)'", extras.install(library).partition(" (extra")[0])
         assert sorted(brought) == sorted(declared[extra])
+    assert {*extras.EXTRAS.values()} == {*declared} - {"dev", "docs"}
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(ImportError, match=r"a client needs httpx: pip install 'httpx>=0\.27'"):
         es.Client("http://localhost:1")
