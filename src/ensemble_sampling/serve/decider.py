@@ -69,6 +69,7 @@ class Decider:
         self.replicas, self._ledger, self.warmed = replicas, replicas.ledger, False
         self._rng = np.random.default_rng()  # without a seed: no two processes may draw alike
         self._sizes: dict[Any, int] = {}  # for how many offers of a shape there are programs
+        self._missing: dict[Any, Offer | None] = {}  # by shape; None: they are being compiled
 
     def work(
         self,
@@ -108,14 +109,36 @@ class Decider:
         for group in groups:
             main, offers = self._read(main, group)
             read.append(offers)
-        hurry = hurry and main is self.replicas.main  # one that grew is compiled in any case
+        given = [offer for offers in read if isinstance(offers, list) for offer in offers]
+        chance = hurry and self._guesses(main, given)
+        # One that grew is compiled in any case.
+        hurry = hurry and not chance and main is self.replicas.main
         pairs = zip(groups, read, strict=True)
         asked = [self._asked(main, group, offers, hurry) for group, offers in pairs]
         able = [one for group in asked if isinstance(group, list) for one in group]
-        drafts = iter(self._draft(main, able, hurry))
+        drafts = iter(self._by_chance(able) if chance else self._draft(main, able, hurry))
         return main, [
             [next(drafts) for _ in group] if isinstance(group, list) else group for group in asked
         ]
+
+    def _guesses(self, main: Replica, offers: Sequence[Offer]) -> bool:
+        """Whether chance decides: the default agent has learned nothing, and would do the same once
+        its programs are compiled, for which the first visitors need not wait."""
+        now = main.version
+        if main.setup.recipe is None or main.agent is None or self.replicas.shadows.awake:
+            return False
+        if now is not None and now.outcomes:
+            return False
+        missing = self._new(main, offers)
+        for offer in missing:
+            self._missing.setdefault(self._shape(main, offer), offer)
+        return bool(missing)
+
+    def missing(self) -> list[Offer]:
+        """The offers of those shapes for which programs have to be compiled; once each."""
+        found = [offer for offer in self._missing.values() if offer is not None]
+        self._missing = dict.fromkeys(self._missing)
+        return found
 
     def _read(
         self, main: Replica, group: Sequence[Choose]
@@ -130,9 +153,10 @@ class Decider:
         except MISTAKES as error:
             return main, Refused("invalid", str(error))
         with self._ledger.turn(write=False):
-            learner = Replica(grown.setup)
-            learner.sync(self._ledger)
-            grown.version = learner.version
+            if self._ledger.outcomes:
+                learner = Replica(grown.setup)
+                learner.sync(self._ledger)
+                grown.version = learner.version
         return grown, offers
 
     def _asked(
@@ -149,7 +173,7 @@ class Decider:
             tables = [main.table(offer) for offer in offers]
         except MISTAKES as error:
             return Refused("invalid", str(error))
-        new = self._new(offers) if hurry else []
+        new = self._new(main, offers) if hurry else []
         return Later(new[0]) if new else list(map(Asked, group, offers, tables))
 
     def _draft(self, main: Replica, asked: Sequence[Asked], hurry: bool) -> list[Draft]:
@@ -158,7 +182,7 @@ class Decider:
         numbers = self._rng.integers(2**32, size=len(asked)).tolist()
         offers, tables = [one.offer for one in asked], [one.table for one in asked]
         state = main.sync(self._ledger)
-        if hurry and len(asked) > 1 and self._new(offers, MANY):
+        if hurry and len(asked) > 1 and self._new(main, offers, MANY):
             each = zip(numbers, offers, tables, strict=True)  # until programs are compiled
             drawn = [main.choose_many([n], [o], [t], state)[0] for n, o, t in each]
         else:
@@ -167,6 +191,15 @@ class Decider:
                 self._sizes.setdefault(self._shape(main, offers[0]), 1)
         every = zip(numbers, asked, drawn, strict=True)
         return [self._chosen(number, one, found) for number, one, found in every]
+
+    def _by_chance(self, asked: Sequence[Asked]) -> list[Draft]:
+        """Choose any of the available actions, all as likely."""
+        made = []
+        for one in asked:
+            shares = one.offer.available / one.offer.available.sum()
+            drawn = Drawn(self._index(shares), shares, None)
+            made.append(self._chosen(int(self._rng.integers(2**32)), one, drawn))
+        return made
 
     def _chosen(self, number: int, asked: Asked, drawn: Drawn) -> Draft:
         """The decision, from what the agent has drawn and by the settings."""
@@ -307,9 +340,8 @@ class Decider:
         others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
         return rows, offer.actions is None, main.programs.kind, *others
 
-    def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
+    def _new(self, main: Replica, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
         """The offers without a compiled program for so many of their shape at once."""
-        main = self.replicas.main
         if main.host:
             return []
         return [offer for offer in offers if self._sizes.get(self._shape(main, offer), 0) < size]
@@ -335,7 +367,8 @@ class Decider:
         return size < MANY
 
     def warm(self, seconds: float = 3.0) -> None:
-        """Compile for the shapes of the last offers, so that the first requests need not wait."""
+        """Compile for the shapes of the last offers, or where there were none for those that a
+        declared agent must expect, so that the first requests need not wait."""
         if self.warmed:
             return
         with self.replicas.door:
@@ -344,7 +377,7 @@ class Decider:
                 number = ledger.decisions
                 rows = [*ledger.between(max(0, number - RECENT), number)]
             if main.agent is None or not rows:
-                return
+                return self._warm_declared(main)
             self.warmed = True
             found = [row.offer for row in rows if row.offer is not None]
             shapes = [self._shape(main, offer) for offer in found]
@@ -355,6 +388,21 @@ class Decider:
                 if time.monotonic() < end:
                     self.prepare(offers[shape], size)
             size *= 2
+
+    def _warm_declared(self, main: Replica) -> None:
+        """Compile for the first offer to an agent whose actions or features are known: its fixed
+        actions, or two rows."""
+        if main.agent is None or main.host or main.setup.recipe is not None:
+            return
+        width = main.width or 0
+        row = [0.0] * width if main.inputs.hasher is None else {"feature": 0.0}
+        for given in ((None, None), (None, row), ([row, row], None)):
+            with suppress(*MISTAKES):
+                offer = main.inputs.read(*given, None)
+                grown = main.covering([offer])
+                grown.choose_many([0], [offer], [grown.table(offer)], grown.fresh())
+                self._sizes[self._shape(grown, offer)] = 1
+                return
 
 
 def _decision(

@@ -186,6 +186,8 @@ class Engine:
                     request.future.set_exception(answer)
                 else:
                     request.future.set_result(answer)
+            for offer in self.decider.missing():
+                self._begin(self._compile(offer))
             if not all(request.decides for request in batch):
                 self._woken.set()
         self._working = False
@@ -206,11 +208,12 @@ class Engine:
     async def _run(self, pool: ThreadPoolExecutor, job: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, job, *given)
 
-    async def _compile(self, offer: Any, request: Request) -> None:
-        """Compile for one offer of a new shape, for which the request waits, and then for two,
-        four, ... at once."""
+    async def _compile(self, offer: Any, request: Request | None = None) -> None:
+        """Compile for one offer of a new shape, for which the request waits if there is one, and
+        then for two, four, ... at once."""
         more, size = await self._run(self._pools.compile, self.decider.prepare, offer, 1), 2
-        self._submit(request)
+        if request is not None:
+            self._submit(request)
         while more and not self._ending:
             more = await self._run(self._pools.prepare, self.decider.prepare, offer, size)
             size *= 2
