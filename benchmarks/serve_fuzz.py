@@ -82,8 +82,8 @@ def _ask(case: Any, name: str, found: Counter[tuple[str, int]]) -> None:
 def main(requests: int = 1000) -> None:
     import uvicorn
 
+    from ensemble_sampling.serve.http.admission import Limits
     from ensemble_sampling.serve.http.app import build
-    from ensemble_sampling.serve.http.limits import Limits
     from ensemble_sampling.serve.run import Server, bind
     from ensemble_sampling.serve.service import Service
 

@@ -27,7 +27,7 @@ from ensemble_sampling.simulation.run import Task
 
 OUT = Path(__file__).parents[1] / "results" / "benchmarks" / "sweep_speed.json"
 NOISE_STD, PRIOR_STD = 10.0, 10**0.5
-environment = es.NeuronBandit(dim=100, arms=100, noise_std=NOISE_STD, prior_std=PRIOR_STD)
+environment = es.worlds.NeuronBandit(dim=100, arms=100, noise_std=NOISE_STD, prior_std=PRIOR_STD)
 SETTINGS = {
     "learning_rate": [0.01 * 1.3**i for i in range(12)],
     "prior_std": [1.0, 2.0, PRIOR_STD, 4.0, 5.0],

@@ -16,7 +16,7 @@ from test_contract import AGENTS, ARMS, DIM, LAPACK
 import ensemble_sampling as es
 from ensemble_sampling.core import fact
 
-CLICKS = es.LogisticBandit(DIM, ARMS)
+CLICKS = es.worlds.LogisticBandit(DIM, ARMS)
 VECTORS = es.NetworkBandit(DIM, ARMS, 5, outcomes=2, reward=jnp.max)
 
 

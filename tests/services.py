@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
+from ensemble_sampling.serve.http.admission import Connection
 from ensemble_sampling.serve.http.app import build
-from ensemble_sampling.serve.http.limits import Connection
 from ensemble_sampling.serve.run import KEEP_ALIVE, Server, bind
 from ensemble_sampling.serve.service import Service
 

@@ -139,7 +139,7 @@ def test_cross_entropy_members_spread_like_the_laplace_approximation():
 
 
 def test_a_click_network_predicts_chances_and_learns():
-    world = es.LogisticBandit(3, arms=20, prior_std=1.0, bias=-1.0)
+    world = es.worlds.LogisticBandit(3, arms=20, prior_std=1.0, bias=-1.0)
     make = lambda key: es.networks.MLP([jax.random.normal(key, (3,))])  # noqa: E731
     learner = es.Network(make, 3, 400, 0.5, loss=es.learners.CrossEntropy())
     result = es.simulate(es.EnsembleSampling(learner, 10), world, periods=400, realizations=30)

@@ -41,7 +41,7 @@ from .study import diagnostics, theory
 from .study.planning import plan
 from .worlds.arms import GaussianArms
 from .worlds.contexts import Classification, ContextualBandit
-from .worlds.features import LinearBandit, LogisticBandit, NetworkBandit, NeuronBandit
+from .worlds.features import LinearBandit, NetworkBandit
 
 __all__ = [
     "AsyncClient",
@@ -62,10 +62,8 @@ __all__ = [
     "Linear",
     "LinearBandit",
     "Log",
-    "LogisticBandit",
     "Network",
     "NetworkBandit",
-    "NeuronBandit",
     "PerAction",
     "RandomFeatures",
     "Reward",

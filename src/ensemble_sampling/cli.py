@@ -426,7 +426,7 @@ def serve(
 ) -> None:
     """Serve bandits over HTTP, until it is told to end."""
     from .serve import run
-    from .serve.http.limits import Limits
+    from .serve.http.admission import Limits
 
     limits = Limits(max_body, max_actions, max_features, max_decisions, rate, open=max_open)
     file = None if agents is None else str(agents)

@@ -332,7 +332,7 @@ def test_thirty_models_beat_epsilon_greedy_on_the_papers_neuron():
     learner = es.Network(make, 100, periods, 10.0, 10**0.5, **PAPER)
 
     def late(agent) -> np.ndarray:
-        regret = es.simulate(agent, es.NeuronBandit(), periods, runs, keep=True).regret
+        regret = es.simulate(agent, es.worlds.NeuronBandit(), periods, runs, keep=True).regret
         assert regret is not None
         return regret[:, -200:].mean(axis=1)
 

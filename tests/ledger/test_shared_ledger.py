@@ -342,6 +342,7 @@ def test_in_one_process_ledgers_of_a_folder_have_one_lock_until_the_last_is_clos
 
 def test_where_there_are_no_other_locks_those_of_sqlite_do(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr(locks, "EXACT", False)
     test_a_turn_that_failed_in_part_fails_as_a_whole(tmp_path)
     with closing(Ledger(tmp_path, shared=True)):
         with pytest.raises(OSError, match="this process has it open"):

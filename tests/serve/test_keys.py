@@ -12,7 +12,7 @@ from services import running
 from typer.testing import CliRunner
 
 from ensemble_sampling.cli import app
-from ensemble_sampling.serve.http.access import Access
+from ensemble_sampling.serve.http.admission import Access
 from ensemble_sampling.serve.http.api import OPERATIONS
 from ensemble_sampling.serve.http.app import build
 from ensemble_sampling.serve.http.keys import Keys

@@ -20,8 +20,8 @@ import pytest
 from services import raw, running, until
 
 import ensemble_sampling as es
-from ensemble_sampling.serve.http import access, app, pages
-from ensemble_sampling.serve.http.limits import Connection, Limits
+from ensemble_sampling.serve.http import admission, app, pages
+from ensemble_sampling.serve.http.admission import Connection, Limits
 from ensemble_sampling.serve.http.metrics import BOUNDS
 from ensemble_sampling.serve.http.operation import Operation, Reply
 from ensemble_sampling.serve.service import Service
@@ -537,8 +537,8 @@ def test_a_request_is_counted_before_who_asked_has_any_of_the_answer(tmp_path, m
 
 def test_a_rate_lets_bursts_pass_and_then_so_many(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(access, "monotonic", lambda: now[0])
-    rates = access.Rates(10.0)
+    monkeypatch.setattr(admission, "monotonic", lambda: now[0])
+    rates = admission.Rates(10.0)
     assert [rates.wait("a") for _ in range(10)] == [0.0] * 10
     assert rates.wait("a") == pytest.approx(0.1)
     assert rates.wait("b") == 0.0

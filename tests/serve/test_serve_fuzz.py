@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 from services import running
 
+from ensemble_sampling.serve.http.admission import Limits
 from ensemble_sampling.serve.http.api import OPERATIONS
-from ensemble_sampling.serve.http.limits import Limits
 from ensemble_sampling.serve.http.openapi import DESCRIPTIONS, document, statuses
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "serve_fuzz.py"

@@ -17,7 +17,7 @@ import pytest
 import servers
 from services import ready, running, until
 
-from ensemble_sampling.serve.http import access
+from ensemble_sampling.serve.http import admission
 from ensemble_sampling.serve.http.keys import Keys
 from ensemble_sampling.serve.service import Service
 from ensemble_sampling.serve.storage import Storage
@@ -127,7 +127,7 @@ def becomes(http, status, said):
 
 
 def test_while_the_database_is_away_it_says_so_and_not_where_that_is(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(access, "SILENT", 1.5)
+    monkeypatch.setattr(admission, "SILENT", 1.5)
     headers = allowed(url)
     with through(tmp_path, url) as (line, place), running(place) as (http, service):
         becomes(http, 200, "ok")

@@ -90,7 +90,7 @@ def test_truth_and_actions_are_drawn_with_keys_of_their_own():
     worlds = jax.vmap(env.init)(KEYS)
     theta, action = np.asarray(worlds.theta), np.asarray(worlds.actions)[:, 0]
     assert np.abs((theta * action).mean(axis=0)).max() < 5 / np.sqrt(N)
-    for env in (es.LogisticBandit(3, 4), es.NetworkBandit(3, 4, 5)):
+    for env in (es.worlds.LogisticBandit(3, 4), es.NetworkBandit(3, 4, 5)):
         one, two = env.init(KEYS[0]), env.init(KEYS[1])
         assert not np.allclose(one.actions, two.actions)
         assert not np.allclose(one.means, two.means)
@@ -227,10 +227,10 @@ def test_contexts_may_be_a_function_of_the_period():
 
 FRESH = {
     "linear": es.LinearBandit(3, 4, fresh=True),
-    "neuron": es.NeuronBandit(3, 4, 1.0, fresh=True),
+    "neuron": es.worlds.NeuronBandit(3, 4, 1.0, fresh=True),
     "network": es.NetworkBandit(3, 4, 5, 1.0, fresh=True),
     "vectors": es.NetworkBandit(3, 4, 5, 1.0, outcomes=2, reward=jnp.sum, fresh=True),
-    "logistic": es.LogisticBandit(3, 4, fresh=True),
+    "logistic": es.worlds.LogisticBandit(3, 4, fresh=True),
 }
 
 
@@ -260,10 +260,12 @@ def test_fresh_actions_have_the_means_of_the_truth():
 
 def test_what_came_later_is_no_part_of_older_records():
     """Saved results are compared with what they were made from, word by word."""
-    assert "fresh" not in describe(es.NeuronBandit())
-    assert "fresh" not in describe(es.LogisticBandit(3, 4))
-    assert describe(es.NeuronBandit(fresh=True))["fresh"] is True
-    assert repr(es.NeuronBandit(3, 4, fresh=True)) == "NeuronBandit(dim=3, arms=4, fresh=True)"
+    assert "fresh" not in describe(es.worlds.NeuronBandit())
+    assert "fresh" not in describe(es.worlds.LogisticBandit(3, 4))
+    assert describe(es.worlds.NeuronBandit(fresh=True))["fresh"] is True
+    assert (
+        repr(es.worlds.NeuronBandit(3, 4, fresh=True)) == "NeuronBandit(dim=3, arms=4, fresh=True)"
+    )
 
 
 class Season(eqx.Module):

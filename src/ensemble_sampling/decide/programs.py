@@ -40,6 +40,10 @@ class Drawn(NamedTuple):
     values: Values | None
 
 
+Found = tuple[np.ndarray, int]
+"""What `choose` puts into one array, and for how many actions: filled up to that many."""
+
+
 class Programs:
     """A rule's functions, compiled once for all rules of one structure; in plain Python, where the
     agent runs there, they are called as they are.
@@ -79,15 +83,15 @@ class Programs:
     def copy(self, held: Any) -> Any:
         return held if self.host else jax.tree.map(lambda leaf: jnp.asarray(leaf).copy(), held)
 
-    def choose(self, held: Any, words: Any, table: np.ndarray, mask: np.ndarray) -> Drawn:
-        """An index by the words (stream, number) of a decision."""
-        rows, (table, mask) = len(mask), self._filled(table, mask)
+    def choose(self, held: Any, words: Any, table: np.ndarray, mask: np.ndarray) -> Found:
+        """What is drawn by the words (stream, number) of a decision."""
+        table, mask = self._filled(table, mask)
         found = self._run(choose)(self._rule, np.array(words, np.uint32), held, table, mask)
-        return drawn(np.asarray(found), rows, len(mask))
+        return np.asarray(found), len(mask)
 
     def choose_many(
         self, held: Any, words: list[Any], tables: list[np.ndarray], masks: list[np.ndarray]
-    ) -> list[Drawn]:
+    ) -> list[Found]:
         """The same for several offers of one shape."""
         if self.host or len(words) == 1:
             offers = zip(words, tables, masks, strict=True)
@@ -97,7 +101,7 @@ class Programs:
         keys = np.array(words, np.uint32)
         found = np.asarray(self._run(choose_many)(self._rule, keys, held, *stacked))
         room = len(filled[0][1])
-        return [drawn(row, len(mask), room) for row, mask in zip(found, masks, strict=True)]
+        return [(row, room) for row in found]
 
     def rank(
         self, held: Any, words: Any, table: np.ndarray, mask: np.ndarray, index: int
@@ -141,22 +145,6 @@ def padded(table: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     filled, offered = np.zeros((size, table.shape[1]), table.dtype), np.zeros(size, bool)
     filled[:rows], offered[:rows] = table, mask
     return filled, offered
-
-
-def drawn(numbers: np.ndarray, rows: int, room: int) -> Drawn:
-    """What `choose` put into one array, of `rows` actions that were filled up to `room`; an error
-    where it could not choose."""
-    index, shares, values = int(numbers.item(-1)), numbers[:rows], None
-    if not shares.item(index) > 0:
-        raise ValueError(
-            "the agent's values are no numbers any more: features or outcomes were too large "
-            "for its settings; migrate the history to an agent with other ones"
-            if np.isnan(shares).any()
-            else f"the agent gave no probabilities to choose by: {shares.tolist()}"
-        )
-    if len(numbers) > room + 1:
-        values = Values(numbers[room : room + rows], numbers[2 * room : 2 * room + rows])
-    return Drawn(index, shares, values)
 
 
 def init(rule: Rule, key: Key) -> Any:

@@ -22,7 +22,7 @@ from ..ledger.ledger import Base, DecisionRow, Ledger
 from . import notices
 from .decisions import Values
 from .notices import Changed
-from .programs import Drawn, Programs, Rule, State, room
+from .programs import Drawn, Found, Programs, Rule, State, room
 from .setup import Setup
 from .snapshots import SNAPSHOT, Snapshot, load_snapshot, pack, unpack
 
@@ -324,9 +324,8 @@ class Replica:
         """What decision `number` would choose, from what probabilities, and why."""
         fields = self._fields if self._has_fields else None
         table = self.inputs.table(offer, fields)
-        drawn = self.programs.choose(state, (self._streams[0], number), table, offer.available)
-        now = self.version
-        return drawn if now is None or not now.usual.origin else self._shifted(drawn)
+        words, free = (self._streams[0], number), offer.available
+        return self._drawn(self.programs.choose(state, words, table, free), len(free))
 
     def choose_many(
         self,
@@ -350,7 +349,8 @@ class Replica:
                 words = [(self._streams[0], numbers[n]) for n in filled]
                 some = [tables[n] for n in filled], [offers[n].available for n in filled]
                 drawn = self.programs.choose_many(state, words, *some)
-                found |= zip(part, map(self._shifted, drawn), strict=False)
+                for n, one in zip(part, drawn, strict=False):  # the rest fills up
+                    found[n] = self._drawn(one, len(offers[n].available))
         return [found[n] for n in range(len(offers))]
 
     def expected(self, ledger: Ledger, rows: Sequence[DecisionRow]) -> Values | None:
@@ -385,16 +385,28 @@ class Replica:
     ) -> Values | None:
         """What actions with these features are worth, looked at as decision `number` would."""
         words = (self._streams[0], number)
-        return self._shifted(self.programs.choose(state, words, table, available)).values
+        found = self.programs.choose(state, words, table, available)
+        return self._drawn(found, len(available)).values
 
-    def _shifted(self, drawn: Drawn) -> Drawn:
-        """With values in the units of outcomes, of which the agent learns how far they are from
-        where they usually are."""
-        origin = 0.0 if self.version is None else self.version.usual.origin
-        if drawn.values is None or not origin:
-            return drawn
-        mean, spread = drawn.values
-        return drawn._replace(values=Values(mean.astype(np.float64) + origin, spread))
+    def _drawn(self, found: Found, rows: int) -> Drawn:
+        """What a program found for so many actions; an error where it could not choose. Values are
+        in the units of outcomes, of which the agent learns how far they are from where they usually
+        are."""
+        numbers, room = found
+        index, shares, values = int(numbers.item(-1)), numbers[:rows], None
+        if not shares.item(index) > 0:
+            raise ValueError(
+                "the agent's values are no numbers any more: features or outcomes were too large "
+                "for its settings; migrate the history to an agent with other ones"
+                if np.isnan(shares).any()
+                else f"the agent gave no probabilities to choose by: {shares.tolist()}"
+            )
+        if len(numbers) > room + 1:
+            mean, spread = numbers[room : room + rows], numbers[2 * room : 2 * room + rows]
+            if self.version is not None and self.version.usual.origin:
+                mean = mean.astype(np.float64) + self.version.usual.origin
+            values = Values(mean, spread)
+        return Drawn(index, shares, values)
 
     def rank(self, number: int, offer: Offer, state: Any, index: int) -> list[int]:
         """The actions by what one plausible model thinks of them, the chosen one first."""

@@ -41,7 +41,7 @@ class RewardModel:
         self.centred = learner is None or learner.centred
         prior = Linear(max(log.dim, 1)) if learner is None else learner
         width = log.dim + self.centred
-        mean, root = (np.asarray(part, np.float64) for part in prior._prior)
+        mean, root = (np.asarray(part, np.float64) for part in prior.prior)
         self._prior_mean, root = mean[:width], root[:width, :width]
         self._precision = np.linalg.inv(root @ root.T)
         self._fit(WIDTHS if learner is None and log.dim else (1.0,))

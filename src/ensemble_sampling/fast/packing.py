@@ -20,7 +20,7 @@ from jax import Array
 from ..config import as_array
 from ..core import fact, some_key
 from ..decide import programs
-from ..decide.programs import Drawn, Rule, State
+from ..decide.programs import Found, Rule, State
 from ..inputs.scale import Scale
 from . import inline
 from .threefry import PLAIN
@@ -153,12 +153,12 @@ class Packed:
     def copy(self, held: Held) -> Held:
         return Held(held.layout, [array.copy() for array in held.arrays])
 
-    def choose(self, held: Held, words: Any, table: np.ndarray, mask: np.ndarray) -> Drawn:
+    def choose(self, held: Held, words: Any, table: np.ndarray, mask: np.ndarray) -> Found:
         if held.layout is not self._states:
             self._use(held.layout)
         if not (self._padded and table.shape[1]):
             found = self._choose(self._bound, np.array(words, np.uint32), held.arrays, table, mask)
-            return programs.drawn(np.asarray(found), len(mask), len(mask))
+            return np.asarray(found), len(mask)
         shape = len(mask), table.shape[1]
         sheet = self._sheets.pop(shape, None)  # lest another thread fill it in meanwhile
         if sheet is None:
@@ -168,11 +168,11 @@ class Packed:
         if len(self._sheets) >= SHEETS:
             self._sheets.clear()
         self._sheets[shape] = sheet
-        return programs.drawn(found, len(mask), sheet.room)
+        return found, sheet.room
 
     def choose_many(
         self, held: Held, words: list[Any], tables: list[np.ndarray], masks: list[np.ndarray]
-    ) -> list[Drawn]:
+    ) -> list[Found]:
         self._use(held.layout)
         keys, filled = np.array(words, np.uint32), zip(tables, masks, strict=True)
         if self._padded:
@@ -184,9 +184,7 @@ class Packed:
         else:
             found = np.asarray(self._choose_many(self._bound, keys, held.arrays, *stacked))
         room = stacked[1].shape[1]
-        return [
-            programs.drawn(row, len(mask), room) for row, mask in zip(found, masks, strict=True)
-        ]
+        return [(row, room) for row in found]
 
     def rank(
         self, held: Held, words: Any, table: np.ndarray, mask: np.ndarray, index: int

@@ -150,7 +150,8 @@ class Inputs:
         if rows is None and context is None and self.hasher is not None:
             raise no_context(self.hasher.width)
         around = None if context is None else self._read_context(context)
-        return Offer(rows, around, names, mask(available, names, count))
+        free = everything(count) if available is None else mask(available, names, count)
+        return Offer(rows, around, names, free)
 
     def _refuse_misplaced(self, actions: Any) -> None:
         """Refuse a context, or the names of those available, in the place of the actions."""
@@ -194,7 +195,7 @@ class Inputs:
         return said, names
 
     def _read_context(self, given: Any) -> np.ndarray | str:
-        row = one(unmasked("context", given))
+        row = given if type(given) is dict else one(unmasked("context", given))
         if self.hasher is not None or isinstance(row, Mapping):
             text = as_text(row, "context")
             if self.hasher is None and not self.grows:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import checks
 from ..config import describe
 from .descriptions import as_text, terms_of
-from .scale import Fields, in_units
+from .scale import FAR, Fields
 
 SIGNS = np.array([1.0, -1.0])
 
@@ -135,8 +135,14 @@ def _terms(text: str, where: str, fields: Fields | None) -> np.ndarray:
         return found.table
     table = found.table.copy()
     for at in found.numbers:
-        table[1, at] = in_units(fields, found.names[at], table[1, at])
+        table[1, at] = _in_units(fields, found.names[at], table[1, at])
     return table
+
+
+def _in_units(fields: Fields, name: str, value: float) -> float:
+    """A number as a centred `Scale` would have it: one that has not varied yet counts as zero."""
+    mean, size = fields.get(name, (0.0, 0.0))
+    return max(-FAR, min(FAR, (value - mean) / size)) if size else 0.0
 
 
 @lru_cache(maxsize=2**14)

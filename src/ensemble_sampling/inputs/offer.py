@@ -167,8 +167,6 @@ def everything(rows: int) -> np.ndarray:
 def mask(available: Any, names: Sequence[Any] | None, rows: int) -> np.ndarray:
     """Which of the actions may be chosen: from a truth value for each, in the order of the offer
     or by name (a mapping, a Series), or from the names of those that may."""
-    if available is None:
-        return everything(rows)
     if not checks.is_several(available):
         raise TypeError(
             "available must be true or false for every action, or the names of those on offer, "

@@ -22,12 +22,6 @@ Fields = Mapping[str, tuple[float, float]]
 """Mean and size of the numbers that descriptions give, by name; as of a centred `Scale`."""
 
 
-def in_units(fields: Fields, name: str, value: float) -> float:
-    """A number as a centred `Scale` would have it: one that has not varied yet counts as zero."""
-    mean, size = fields.get(name, (0.0, 0.0))
-    return max(-FAR, min(FAR, (value - mean) / size)) if size else 0.0
-
-
 def fields_of(said: Sequence[Mapping[str, float]]) -> Fields:
     """Mean and size of every number in some descriptions."""
     names = sorted({name for each in said for name in each})

@@ -120,7 +120,7 @@ class Linear(eqx.Module):
         return jnp.concatenate([jnp.ones((*features.shape[:-1], 1)), features], axis=-1)
 
     @property
-    def _prior(self) -> tuple[Array, Array]:
+    def prior(self) -> tuple[Array, Array]:
         """Mean, and root of the covariance in units of the noise."""
         root = jnp.asarray(self.prior_root, float)
         if self.centred:
@@ -133,7 +133,7 @@ class Linear(eqx.Module):
     def init(
         self, key: Key, spread: Array | float = 1.0, noise: Noise | None = None
     ) -> tuple[Evidence, Member]:
-        learned, (mean, root) = self.noise_std is None, self._prior
+        learned, (mean, root) = self.noise_std is None, self.prior
         shared = Evidence(
             Sum.of(root),
             Sum.of(mean),
@@ -215,7 +215,7 @@ class Linear(eqx.Module):
         """Let the truth drift by one observation."""
         g: Any = self.forgetting
         root, mean, ones, seen = shared
-        prior_mean, prior_root = self._prior
+        prior_mean, prior_root = self.prior
         both = [jnp.sqrt(g) * (root.value + root.lost).T, jnp.sqrt(1 - g) * prior_root.T]
         mixed = Sum.of(triangle(jnp.concatenate(both)).T)
         shared = Evidence(

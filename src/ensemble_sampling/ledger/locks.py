@@ -28,6 +28,8 @@ except ImportError:  # not on Windows
 SHARED, DEAD_MAN, WRITER = (0x40000002, 510), (128, 1), (0x40000200, 1)
 TURN = (0, 1)  # of the file `lock`: whoever has it writes
 WAIT = 5.0  # seconds for a turn
+# Whether there are locks of open files, of parts of them. Without, SQLite's own have to do.
+EXACT = hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize >= 2**32
 
 # Locks belong to file objects, which can be closed twice, and close when nobody has them any more:
 # an interrupt at any moment leaves nothing locked that cannot be let go.
@@ -64,8 +66,8 @@ class FolderLock:
 
     def begin(self) -> None:
         """Wait until no other of those who share the folder writes."""
-        if not _exact():
-            return  # SQLite's own locks have to do
+        if not EXACT:
+            return
         end, pause = time.monotonic() + WAIT, 1e-4
         while True:
             try:
@@ -79,7 +81,7 @@ class FolderLock:
 
     def end(self) -> None:
         """Let others write."""
-        if _exact():
+        if EXACT:
             _set(self._file, fcntl.F_UNLCK, TURN)
 
     def release(self) -> None:
@@ -98,8 +100,8 @@ class DatabaseLock:
     def __init__(self, path: Path, user: Any, shared: bool = False):
         self._files: list[FileIO] = []
         self._users, self._key = WeakSet([user]), None
-        if not _exact():
-            return  # SQLite's own locks have to do
+        if not EXACT:
+            return
         try:
             self._files.append(_open(path))
             _set(self._files[0], fcntl.F_RDLCK, SHARED)
@@ -162,11 +164,6 @@ def _alone() -> Any:
     elif _mutex is held:
         _mutex = threading.RLock()
     return _mutex
-
-
-def _exact() -> bool:
-    """Whether there are locks of open files, of parts of them."""
-    return hasattr(fcntl, "F_OFD_SETLK") and sys.maxsize >= 2**32
 
 
 def _is_shared(file: Any) -> bool:

@@ -4,7 +4,6 @@ import json
 import sqlite3
 import time
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 from ..files import Damaged
@@ -165,13 +164,13 @@ COUNTED = tuple(table for table in COLUMNS if table not in ("about", "bases"))
 FIRST = {"outcomes": 1, "revisions": 1}  # the number of the first row, where it is not 0
 KEY = {table: COLUMNS[table][0].split()[0] for table in COUNTED}
 NUMBERS = {table: "number" if table == "offers" else KEY[table] for table in COUNTED}
-LAST = ", ".join(
-    f"(SELECT {NUMBERS[table]} FROM {table} ORDER BY {KEY[table]} DESC LIMIT 1)"
+COUNTS = ", ".join(  # how many rows there have been, by the number of the last
+    f"coalesce((SELECT {NUMBERS[table]} FROM {table} ORDER BY {KEY[table]} DESC LIMIT 1)"
+    f" + {1 - FIRST.get(table, 0)}, 0)"
     for table in COUNTED
 )
-COUNTS = f"SELECT {LAST}"  # what `as_counts` makes a dictionary of
 SAID = ", ".join(f"(SELECT value FROM about WHERE name = '{name}')" for name in ("offers", "base"))
-STANDING = f"{COUNTS}, {SAID}"
+STANDING = f"SELECT {COUNTS}, {SAID}"
 
 
 class Counts:
@@ -207,19 +206,13 @@ def create(db: Any, id: str, precision: str, file: str) -> None:
 
 def counts(db: Any) -> dict[str, int]:
     """How many rows there have been: by the number of the last, or when some were removed."""
-    *last, _, base = db.execute(STANDING).fetchone()
-    return as_counts(last, read_base(base).counts)
+    *found, _, base = db.execute(STANDING).fetchone()
+    least = read_base(base).counts
+    return {table: max(n, least.get(table, 0)) for table, n in zip(COUNTED, found, strict=True)}
 
 
 def read_base(text: str | None) -> Base:
     return Base() if text is None else Base(**json.loads(text))
-
-
-def as_counts(last: Sequence[int | None], least: dict[str, int]) -> dict[str, int]:
-    """The same of the numbers that `COUNTS` gives."""
-    found = zip(COUNTED, last, strict=True)
-    now = {table: 0 if n is None else n + 1 - FIRST.get(table, 0) for table, n in found}
-    return {table: max(count, least.get(table, 0)) for table, count in now.items()}
 
 
 def record_counts(db: Any, held: dict[str, int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a ledger needs of a database, and SQLite as one: a file in a folder, or memory."""
+"""SQLite as the database of a ledger: a file in a folder, or memory."""
 
 import os
 import re
@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..files import sync_folder, write_atomically
 from . import schema
 from .backup import NAME, OPTIONS, identity, reader, same_file, write_backup
 from .locks import DatabaseLock, FolderLock
+
+if TYPE_CHECKING:
+    from .postgres import Postgres
 
 LATE = 20_000  # pages in the log after which whoever writes must move them
 LOG = 1100 * 4120  # bytes of the log: SQLite moves what is there after a thousand pages
@@ -24,118 +27,18 @@ URLS = ("postgresql://", "postgres://")
 SHOWN = re.compile(r"[A-Za-z0-9._%,:\[\]-]*")  # parts of a URL that say nothing but where it leads
 Place = Path | str | None  # a folder, the URL of a database with #name, or memory
 Statements = list[tuple[str, list[Any]]]  # each with its rows
+Database: TypeAlias = "Sqlite | Postgres"  # where the tables of a ledger are
 
 
-class Database(Protocol):
-    """Where the tables of a ledger are. Statements are SQL that all of them know, with `?`.
+class Sqlite:
+    """A file in a folder; or memory, for None. `Postgres` has the same methods; statements are SQL
+    that both know, with `?`.
 
     name: what to call it in messages.
     errors: what its methods raise beside `OSError`.
     counts: of its rows, lost when the connection is.
     closed: whether whoever opened it is done with it.
     """
-
-    name: str
-    counts: schema.Counts
-    closed: bool
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]: ...
-
-    @property
-    def in_transaction(self) -> bool: ...
-
-    def open(self) -> None:
-        """To be called once, and `close` also where this fails."""
-        ...
-
-    def opening(self) -> Any:
-        """A context within which nobody else opens or writes it."""
-        ...
-
-    def opened(self) -> None:
-        """The schema is complete: from now on `check` misses files that are moved or replaced."""
-        ...
-
-    def check(self, consequence: str) -> None:
-        """That it is still what was opened; cheap."""
-        ...
-
-    def empty(self) -> bool: ...
-
-    def altered(self) -> str | None:
-        """A table that is missing or not as the format says."""
-        ...
-
-    def identity(self) -> str:
-        """By what to tell it from a copy; empty where there is nothing to be told."""
-        ...
-
-    def same(self, recorded: str, found: str) -> bool: ...
-
-    def execute(self, query: str, values: Sequence[Any] = ()) -> Any: ...
-
-    def executemany(self, query: str, rows: Sequence[Sequence[Any]]) -> None: ...
-
-    def begin(self, write: bool = True) -> None:
-        """A transaction: nobody else writes meanwhile; or, to read, in which nothing changes."""
-        ...
-
-    def standing(self, write: bool | None) -> Sequence[Any]:
-        """What `format.STANDING` gives, after beginning a transaction unless `write` is None."""
-        ...
-
-    def commit(self) -> None: ...
-
-    def rollback(self) -> None:
-        """Also where there is no transaction."""
-        ...
-
-    def write(self, statements: Statements) -> None:
-        """All of them or none."""
-        ...
-
-    def means_damage(self, error: Exception) -> bool:
-        """Whether it is the contents that are wrong, not the call or the disk."""
-        ...
-
-    def is_undone(self, error: Exception) -> bool:
-        """Whether it is certain that nothing was written, after a commit failed."""
-        ...
-
-    def now(self) -> str:
-        """The time as SQL."""
-        ...
-
-    def store(self, name: str, content: bytes, durable: bool) -> None: ...
-
-    def stored(self, name: str) -> bytes | None: ...
-
-    def version(self, name: str) -> Any: ...
-
-    def discard(self, name: str) -> None: ...
-
-    def where(self, name: str) -> str:
-        """What to call stored bytes in messages."""
-        ...
-
-    def backup(self, path: Path) -> None: ...
-
-    def tidy(self) -> None:
-        """Do what would otherwise be done while somebody waits."""
-        ...
-
-    def compact(self) -> None:
-        """Give back the room of rows that were removed, and leave nothing of what they said."""
-        ...
-
-    def close(self) -> None:
-        """May be called again, and then does what an interrupt kept it from."""
-        ...
-
-
-class Sqlite:
-    """A file in a folder; or memory, for None."""
 
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
@@ -155,12 +58,14 @@ class Sqlite:
         self._writes = 0
         self._blobs: dict[str, tuple[int, bytes]] = {}  # in memory
         self._folder_lock = self._database_lock = None
+        self._turns: FolderLock | None = None  # where others write as well
         self._looked: FileIO | None = None  # the file, to see whether it can be read
         self._damaged = False
         self.counts, self.closed = schema.Counts(), False
         self.connection = sqlite3.connect(":memory:", **OPTIONS)
 
     def open(self) -> None:
+        """To be called once, and `close` also where this fails."""
         if self._path is None:
             return
         if not self._write:
@@ -168,18 +73,22 @@ class Sqlite:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._folder_lock = FolderLock(self._path.parent, self._shared)
+        self._turns = self._folder_lock if self._shared else None
 
     @contextmanager
     def opening(self) -> Iterator[None]:
+        """A context within which nobody else opens or writes it."""
         if self._path is None or self._folder_lock is None:
             yield
             return
-        self._turn()
+        if self._turns is not None:
+            self._turns.begin()
         try:
             self._connect(self._path)
             yield
         finally:
-            self._let_go()
+            if self._turns is not None:
+                self._turns.end()
 
     def _connect(self, path: Path) -> None:
         self.connection = db = sqlite3.connect(path, **OPTIONS)
@@ -201,6 +110,7 @@ class Sqlite:
             raise OSError("it cannot be shared on this file system, which has no shared memory")
 
     def opened(self) -> None:
+        """The schema is complete: from now on `check` misses files that are moved or replaced."""
         if self._path is not None and self._write:
             log = f"{self._path}-wal"
             files = [str(self._path), log] if os.path.exists(log) else [str(self._path)]
@@ -209,6 +119,7 @@ class Sqlite:
             sync_folder(self._path.parent.parent)  # where the folder may be new
 
     def check(self, consequence: str) -> None:
+        """Raise an error if the files are no longer those that were opened; cheap."""
         if not self._files:
             return
         # What changes whenever the folder is another, or something else comes to be in it: the time
@@ -238,6 +149,7 @@ class Sqlite:
         return not self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
     def altered(self) -> str | None:
+        """A table that is missing or not as the format says."""
         known = "SELECT name, sql FROM {} WHERE type = 'table'"
         found = dict(self.connection.execute(known.format("sqlite_master")))
         found |= dict(self.connection.execute(known.format("sqlite_temp_master")))
@@ -245,6 +157,7 @@ class Sqlite:
         return next(wrong, None)
 
     def identity(self) -> str:
+        """By what to tell it from a copy; empty where there is nothing to be told."""
         return "" if self._path is None else identity(self._path)
 
     def same(self, recorded: str, found: str) -> bool:
@@ -261,39 +174,38 @@ class Sqlite:
         return self.connection.in_transaction
 
     def begin(self, write: bool = True) -> None:
+        """A transaction: nobody else writes meanwhile; or, to read, in which nothing changes."""
         if self.connection.in_transaction:  # of a call that was interrupted
             self.rollback()
         if not write:
             self.connection.execute("BEGIN")
             return
-        self._turn()
+        if self._turns is not None:
+            self._turns.begin()
         self.connection.execute("BEGIN IMMEDIATE")
 
     def standing(self, write: bool | None) -> Sequence[Any]:
+        """What `schema.STANDING` gives, after beginning a transaction unless `write` is None."""
         if write is not None:
             self.begin(write)
         return self.connection.execute(schema.STANDING).fetchone()
 
     def commit(self) -> None:
         self.connection.execute("COMMIT")
-        self._let_go()
+        if self._turns is not None:
+            self._turns.end()
 
     def rollback(self) -> None:
+        """Also where there is no transaction."""
         try:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
         finally:
-            self._let_go()
-
-    def _turn(self) -> None:
-        if self._shared and self._folder_lock is not None:
-            self._folder_lock.begin()
-
-    def _let_go(self) -> None:
-        if self._shared and self._folder_lock is not None:
-            self._folder_lock.end()
+            if self._turns is not None:
+                self._turns.end()
 
     def write(self, statements: Statements) -> None:
+        """All of them or none."""
         self._writes += 1
         if self._writes == MANY:
             self._reserve()
@@ -324,7 +236,8 @@ class Sqlite:
             os.fsync(log.fileno())
 
     def means_damage(self, error: Exception) -> bool:
-        """SQLite calls a file malformed also when the disk failed to read it, so look again."""
+        """Whether it is the contents that are wrong, not the call or the disk: SQLite calls a file
+        malformed also when the disk failed to read it, so look again."""
         if isinstance(error, sqlite3.Error) and not hasattr(error, "sqlite_errorcode"):
             return True  # text that is none
         return type(error) is sqlite3.DatabaseError and self._is_damaged()
@@ -352,10 +265,12 @@ class Sqlite:
         return self._damaged
 
     def is_undone(self, error: Exception) -> bool:
-        """It failed before the page that makes the others count."""
+        """Whether it is certain that nothing was written, after a commit failed: it failed before
+        the page that makes the others count."""
         return getattr(error, "sqlite_errorname", "").startswith(BEFORE_THE_END)
 
     def now(self) -> str:
+        """The time as SQL."""
         return repr(time.time())
 
     def store(self, name: str, content: bytes, durable: bool) -> None:
@@ -383,6 +298,7 @@ class Sqlite:
             (self.folder / name).unlink(missing_ok=True)
 
     def where(self, name: str) -> str:
+        """What to call stored bytes in messages."""
         return name if self.folder is None else str(self.folder / name)
 
     def backup(self, path: Path) -> None:
@@ -401,14 +317,15 @@ class Sqlite:
             self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def compact(self) -> None:
-        """The log holds pages as they were before, until all of it is moved."""
+        """Give back the room of rows that were removed, and leave nothing of what they said: the
+        log holds pages as they were before, until all of it is moved."""
         if self._path is not None:
             # Not by `execute`, which frees a single page.
             self.connection.executescript("PRAGMA incremental_vacuum")
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """Called again, it does what an interrupt kept it from."""
+        """May be called again, and then does what an interrupt kept it from."""
         files, self._files = self._files, []
         if files:
             with suppress(sqlite3.Error, OSError), transaction(self):

@@ -158,11 +158,12 @@ class Transactions:
     def writing(self) -> Iterator[Any]:
         """The database, to be written to, with counts that hold until that is done. Shared, every
         writing is a turn by itself, unless in one."""
-        if self.in_turn:
-            self._permit("write")
+        if self.kind == "write" and self._database.in_transaction:
             self._wrote = True
             yield self._database
             return
+        if self.in_turn:
+            self._permit("write")  # which refuses
         if self._shared:
             with self.turn():
                 self._wrote = True
@@ -195,21 +196,23 @@ class Transactions:
             self._counts.held = held
         return held
 
-    def _recount(self, last: Sequence[Any]) -> dict[str, int]:
+    def _recount(self, standing: Sequence[Any]) -> dict[str, int]:
         """How many rows there are by the answer to `schema.STANDING`."""
-        *numbers, keeps, base = last
+        *found, keeps, base = standing
         # Where nobody else writes, counts are unknown only after a write was cut short.
         stale = self._counts.stale or (self._counts.held is None and not self._shared)
         if stale or self._removed is None or base != self._removed[0]:
             self.base = schema.read_base(base)
-        held, self.keeps = schema.as_counts(numbers, self.base.counts), keeps or "all"
+        least, pairs = self.base.counts, zip(schema.COUNTED, found, strict=True)
+        held = {table: max(count, least.get(table, 0)) for table, count in pairs}
+        self.keeps = keeps or "all"
         before, self._removed = self._removed, (base, held["erasures"])
         stale = stale or before != self._removed  # items that were written may be gone
         for cache in self._caches if stale else ():
             cache.clear()
         if stale or held["ids"] != len(self.names):
-            found = self._database.execute("SELECT * FROM ids ORDER BY number").fetchall()
-            rows = [unseal("ids", row) for row in found]
+            ids = self._database.execute("SELECT * FROM ids ORDER BY number").fetchall()
+            rows = [unseal("ids", row) for row in ids]
             self.names = [Name(*row[1:]) for row in consecutive("ids", rows, 0, held["ids"])]
         self._counts.stale = False
         return held

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,20 +28,12 @@ RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
 class Draft(NamedTuple):
-    """A decision that is not recorded yet, and so has neither a number nor an id."""
+    """A decision that is not recorded yet: the number of its row is one drawn at random."""
 
     request: Choose
     row: DecisionRow
+    values: Values | None
     opinions: list[Opinion]
-    decision: Decision
-
-
-class Asked(NamedTuple):
-    """A request, what is on offer in it, and that as numbers."""
-
-    request: Choose
-    offer: Offer
-    table: np.ndarray
 
 
 class Later(NamedTuple):
@@ -82,7 +75,6 @@ class Decider:
         needs a program to be compiled is `Later`."""
         replicas = self.replicas
         with replicas.door:
-            self._ledger.check()
             while True:
                 if replicas.loaded is None:
                     replicas.load()
@@ -113,13 +105,18 @@ class Decider:
         chance = hurry and self._guesses(main, given)
         # One that grew is compiled in any case.
         hurry = hurry and not chance and main is self.replicas.main
-        pairs = zip(groups, read, strict=True)
-        asked = [self._asked(main, group, offers, hurry) for group, offers in pairs]
-        able = [one for group in asked if isinstance(group, list) for one in group]
+        made: list[list[Draft] | Refused | Later] = []
+        able: list[tuple[Choose, Offer, np.ndarray]] = []
+        for group, offers in zip(groups, read, strict=True):
+            tables = self._tables(main, offers, hurry)
+            made.append([] if isinstance(tables, list) else tables)
+            if isinstance(tables, list) and isinstance(offers, list):
+                able += zip(group, offers, tables, strict=True)
         drafts = iter(self._by_chance(able) if chance else self._draft(main, able, hurry))
-        return main, [
-            [next(drafts) for _ in group] if isinstance(group, list) else group for group in asked
-        ]
+        for group, found in zip(groups, made, strict=True):
+            if isinstance(found, list):
+                found += islice(drafts, len(group))
+        return main, made
 
     def _guesses(self, main: Replica, offers: Sequence[Offer]) -> bool:
         """Whether chance decides: the default agent has learned nothing, and would do the same once
@@ -159,14 +156,10 @@ class Decider:
                 grown.version = learner.version
         return grown, offers
 
-    def _asked(
-        self,
-        main: Replica,
-        group: Sequence[Choose],
-        offers: list[Offer] | Refused,
-        hurry: bool,
-    ) -> list[Asked] | Refused | Later:
-        """Requests with their offers as numbers."""
+    def _tables(
+        self, main: Replica, offers: list[Offer] | Refused, hurry: bool
+    ) -> list[np.ndarray] | Refused | Later:
+        """What is on offer as numbers."""
         if isinstance(offers, Refused):
             return offers
         try:
@@ -174,13 +167,16 @@ class Decider:
         except MISTAKES as error:
             return Refused("invalid", str(error))
         new = self._new(main, offers) if hurry else []
-        return Later(new[0]) if new else list(map(Asked, group, offers, tables))
+        return Later(new[0]) if new else tables
 
-    def _draft(self, main: Replica, asked: Sequence[Asked], hurry: bool) -> list[Draft]:
-        """Choose for each, and ask the shadows for their opinions."""
+    def _draft(
+        self, main: Replica, asked: Sequence[tuple[Choose, Offer, np.ndarray]], hurry: bool
+    ) -> list[Draft]:
+        """Choose for each request, by its offer and that as numbers, and ask the shadows for their
+        opinions."""
         # Random numbers in place of the decisions' own, which are known when they are recorded.
         numbers = self._rng.integers(2**32, size=len(asked)).tolist()
-        offers, tables = [one.offer for one in asked], [one.table for one in asked]
+        offers, tables = [offer for _, offer, _ in asked], [table for *_, table in asked]
         state = main.sync(self._ledger)
         if hurry and len(asked) > 1 and self._new(main, offers, MANY):
             each = zip(numbers, offers, tables, strict=True)  # until programs are compiled
@@ -190,20 +186,19 @@ class Decider:
             if len(asked) == 1:
                 self._sizes.setdefault(self._shape(main, offers[0]), 1)
         every = zip(numbers, asked, drawn, strict=True)
-        return [self._chosen(number, one, found) for number, one, found in every]
+        return [self._chosen(number, *one[:2], found) for number, one, found in every]
 
-    def _by_chance(self, asked: Sequence[Asked]) -> list[Draft]:
+    def _by_chance(self, asked: Sequence[tuple[Choose, Offer, np.ndarray]]) -> list[Draft]:
         """Choose any of the available actions, all as likely."""
         made = []
-        for one in asked:
-            shares = one.offer.available / one.offer.available.sum()
+        for request, offer, _ in asked:
+            shares = offer.available / offer.available.sum()
             drawn = Drawn(self._index(shares), shares, None)
-            made.append(self._chosen(int(self._rng.integers(2**32)), one, drawn))
+            made.append(self._chosen(int(self._rng.integers(2**32)), request, offer, drawn))
         return made
 
-    def _chosen(self, number: int, asked: Asked, drawn: Drawn) -> Draft:
+    def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
         """The decision, from what the agent has drawn and by the settings."""
-        request, offer, _ = asked
         (index, shares, values), free = drawn, offer.available
         settings, ledger = self.replicas.settings, self._ledger
         if settings.mode == "apprentice":
@@ -223,7 +218,7 @@ class Decider:
         if settings.mode == "apprentice" and apprentice is not None:
             chance = float(drawn.probabilities[index])
             said.append(Opinion(number, apprentice.number, drawn.index, chance, 1.0))
-        return Draft(request, row, said, _decision(request, row, offer.names, values))
+        return Draft(request, row, values, said)
 
     def _index(self, shares: np.ndarray) -> int:
         total = np.where(shares > 0, np.cumsum(shares, dtype=float), -1.0)
@@ -243,13 +238,13 @@ class Decider:
         said: list[Opinion] = []
         events: list[Event] = []
         mine: dict[str | None, DecisionRow] = {}
-        first, made = ledger.decisions, []
-        for request, row, opinions, decision in drafts:
+        first, made, sticky = ledger.decisions, [], self.replicas.control.sticky
+        for request, row, values, opinions in drafts:
             key = (request.event, request.slot)
             if key in known:
                 made.append(known[key])
                 continue
-            held = self._holds(row, mine)
+            held = self._holds(row, mine) if sticky else None
             if held is not None:
                 made.append(held)
                 if request.event:
@@ -258,10 +253,10 @@ class Decider:
                     known[key] = held
                 continue
             number = first + len(rows)
-            decision.id = ledger.decision_id(number)
-            rows.append(row._replace(number=number))
-            mine[row.subject] = rows[-1]
+            numbered = mine[row.subject] = row._replace(number=number)
+            rows.append(numbered)
             said += [opinion._replace(decision=number) for opinion in opinions]
+            decision = self._decision(request, numbered, values)
             made.append(decision)
             if request.event:
                 events.append(Event(request.event, request.slot, number, request.deferred))
@@ -276,45 +271,67 @@ class Decider:
     def _holds(self, row: DecisionRow, batch: Mapping[str | None, DecisionRow]) -> Decision | None:
         """The decision that holds for a subject already, see `sticky.again`."""
         control, offer = self.replicas.control, row.offer
-        if not control.sticky or offer is None:
+        if offer is None:
             return None
         known = again(control, self._ledger, row.subject, offer, row.time, batch)
         if known is None:
             return None
         before, place = known
-        found = _decision(Choose(), before, offer.names, None)
-        found.id, found.again, found.index = self._ledger.decision_id(before.number), True, place
+        found = self._decision(Choose(), before._replace(offer=offer), again=True)
+        found.index = place
         return found
 
     def _again(self, event: Event) -> Decision:
         """The answer that an event got before."""
         (row,) = self._ledger.between(event.decision, event.decision + 1)
-        request = Choose(event=event.event, slot=event.slot)
+        return self._decision(Choose(event=event.event, slot=event.slot), row, again=True)
+
+    def _decision(
+        self,
+        request: Choose,
+        row: DecisionRow,
+        values: Values | None = None,
+        again: bool = False,
+    ) -> Decision:
+        """The answer for a row."""
         names = None if row.offer is None else row.offer.names
-        found = _decision(request, row, names, None)
-        found.id, found.again = self._ledger.decision_id(row.number), True
-        return found
+        mean, spread = (None, None) if values is None else values
+        return Decision(
+            id=self._ledger.decision_id(row.number),
+            event=request.event,
+            slot=request.slot,
+            index=row.chosen,
+            action=row.chosen if row.action is None else row.action,
+            probability=float(row.probabilities[row.chosen]),
+            actions=None if names is None else list(names),
+            probabilities=row.probabilities.tolist(),
+            mean=None if mean is None else mean.tolist(),
+            spread=None if spread is None else spread.tolist(),
+            time=row.time,
+            again=again,
+            control=None if row.held is None else row.held.control,
+        )
 
     def predict(self, request: types.Offer) -> types.Prediction:
         """What a decision would be made of; nothing is recorded."""
         asked = Choose(request.actions, request.context, request.available)
         with self.replicas.door:
-            main, one = self._one(asked)
+            main, (_, offer, _) = self._one(asked)
         if main is self.replicas.main:
-            self.prepare(one.offer, 1)  # while others are decided
+            self.prepare(offer, 1)  # while others are decided
         with self.replicas.door:
             main, one = self._one(asked)
-            (draft,) = self._draft(main, [one], hurry=False)
-        made = draft.decision
+            ((_, row, values, _),) = self._draft(main, [one], hurry=False)
+            made = self._decision(asked, row, values)
         return types.Prediction(made.actions, made.probabilities, made.mean, made.spread)
 
-    def _one(self, request: Choose) -> tuple[Replica, Asked]:
-        """A single request as it would be decided."""
+    def _one(self, request: Choose) -> tuple[Replica, tuple[Choose, Offer, np.ndarray]]:
+        """A single request with its offer, and that as numbers, as it would be decided."""
         main, offers = self._read(self.replicas.main, [request])
-        found = self._asked(main, [request], offers, hurry=False)
-        if not isinstance(found, list):
-            raise found if isinstance(found, Refused) else AssertionError(found)
-        return main, found[0]
+        tables = self._tables(main, offers, hurry=False)
+        if not (isinstance(offers, list) and isinstance(tables, list)):
+            raise tables if isinstance(tables, Refused) else AssertionError(tables)
+        return main, (request, offers[0], tables[0])
 
     def value(self, offer: Offer) -> Values | None:
         """The values of an earlier offer's actions, by the present state; None where nobody can
@@ -403,28 +420,6 @@ class Decider:
                 grown.choose_many([0], [offer], [grown.table(offer)], grown.fresh())
                 self._sizes[self._shape(grown, offer)] = 1
                 return
-
-
-def _decision(
-    request: Choose, row: DecisionRow, names: Sequence[Any] | None, values: Values | None
-) -> Decision:
-    """The answer for a row, without its id."""
-    mean, spread = (None, None) if values is None else values
-    return Decision(
-        id="",
-        event=request.event,
-        slot=request.slot,
-        index=row.chosen,
-        action=row.chosen if row.action is None else row.action,
-        probability=float(row.probabilities[row.chosen]),
-        actions=None if names is None else list(names),
-        probabilities=row.probabilities.tolist(),
-        mean=None if mean is None else mean.tolist(),
-        spread=None if spread is None else spread.tolist(),
-        time=row.time,
-        again=False,
-        control=None if row.held is None else row.held.control,
-    )
 
 
 def _state(replica: Replica) -> Any:

@@ -20,10 +20,9 @@ import uvicorn
 
 from .. import checks
 from . import supervisor
-from .http.access import is_local
+from .http.admission import CONNECTIONS, Connection, Limits, is_local
 from .http.app import build
 from .http.keys import Keys
-from .http.limits import CONNECTIONS, Connection, Limits
 from .service import Service, checked
 
 KEEP_ALIVE = 65  # seconds: longer than proxies keep a connection, so that they close it, not we

@@ -19,8 +19,7 @@ from ..inputs.offer import names_of
 from ..ledger.locks import Held
 from .agents import read_agents
 from .engine import Engine, Pools
-from .http.access import Access
-from .http.limits import Limits
+from .http.admission import Access, Limits
 from .storage import DEFAULT, Storage, by_name
 from .types import Refused, refusing
 
@@ -102,8 +101,8 @@ class Service:
         self.when_broken: Callable[[], None] = lambda: None
         self.evaluating = threading.Lock()
         self._pools = Pools()
-        # Only the event loop changes it, while it holds the lock of the bandit.
-        self._engines: dict[str, Engine] = {}
+        # Those of open bandits. Only the event loop changes it, while it holds the bandit's lock.
+        self.engines: dict[str, Engine] = {}
         self._failed: dict[str, Failed] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closed = False  # whether a bandit was closed since memory was given back
@@ -114,13 +113,8 @@ class Service:
     @property
     def away(self) -> bool:
         """Whether no ledger answers, so that nothing can be decided."""
-        engines = self._engines.values()
+        engines = self.engines.values()
         return self.access.away or (bool(engines) and all(engine.away for engine in engines))
-
-    @property
-    def engines(self) -> dict[str, Engine]:
-        """The engines of open bandits, by name."""
-        return {name: self._engines[name] for name in sorted(self._engines, key=by_name)}
 
     @property
     def failed(self) -> list[str]:
@@ -174,14 +168,14 @@ class Service:
         self._stopping.set()
         if self._tending is not None:
             await self._tending  # it may be closing a bandit
-        await asyncio.gather(*(self._close(name, ending=True) for name in [*self._engines]))
+        await asyncio.gather(*(self._close(name, ending=True) for name in [*self.engines]))
         self._pools.close()
         await asyncio.to_thread(self.access.stop)
 
     async def find(self, name: str) -> Engine:
         """The engine of a bandit, which is opened if necessary. It stays open if the caller enters
         `engine.used()` before it awaits anything else."""
-        found = self._engines.get(name)
+        found = self.engines.get(name)
         if found is not None:
             return found
         self.check_ready()
@@ -234,8 +228,8 @@ class Service:
         a second.
         """
         async with self._locks[name]:
-            if name in self._engines:
-                return self._engines[name], False
+            if name in self.engines:
+                return self.engines[name], False
             if name in self._failed and time.monotonic() < self._failed[name].again:
                 raise Refused("unavailable", self._failed[name].answer)
             await self._make_room()
@@ -248,7 +242,7 @@ class Service:
             except Refused as refused:  # nobody has begun it, or not quite
                 raise Refused(refused.kind, f"there is no bandit {name!r}") from refused
             engine.start(self._pools)
-            self._engines[name] = engine
+            self.engines[name] = engine
             if self._failed.pop(name, None) is not None:
                 logger.warning("bandit %s is served again", name)
         return engine, engine.replicas.began
@@ -282,17 +276,17 @@ class Service:
         """Close bandits where too many are open, first those longest without a request."""
         if self.role == "learn":
             return
-        unused = sorted((e.last, name) for name, e in self._engines.items() if not e.users)
-        for _, name in unused[: max(0, len(self._engines) + 1 - self.limits.open)]:
+        unused = sorted((e.last, name) for name, e in self.engines.items() if not e.users)
+        for _, name in unused[: max(0, len(self.engines) + 1 - self.limits.open)]:
             await self._close(name)
 
     async def _close(self, name: str, ending: bool = False) -> None:
         """Close a bandit, so that another process may learn it; the next request opens it again."""
         async with self._locks[name]:
-            engine = self._engines.get(name)
+            engine = self.engines.get(name)
             if engine is None or (engine.users and not ending):
                 return
-            del self._engines[name]
+            del self.engines[name]
             self._closed = True
             try:
                 await engine.close()
@@ -312,7 +306,7 @@ class Service:
                     await self._open_all()
                 continue
             before = time.monotonic() - IDLE
-            engines = self._engines.items()
+            engines = self.engines.items()
             for name in [n for n, e in engines if e.last < before and not e.updater.waits]:
                 await self._close(name)
             if self._closed:

@@ -14,6 +14,7 @@ from ...evaluation.log import Log
 from ...files import Damaged
 from ...ledger.sqlite import public
 from .. import admin, outcomes, types
+from ..storage import by_name
 from ..types import Refused
 from . import metrics
 from .keys import SCOPES
@@ -366,7 +367,8 @@ async def measures(call: Call) -> Reply:
     """Counts for Prometheus."""
     if call.key is not None and call.key.bandit is not None:
         raise Refused("unknown", "a key for one bandit does not see what all do")
-    states = {name: engine.status() for name, engine in call.service.engines.items()}
+    engines = call.service.engines
+    states = {name: engines[name].status() for name in sorted(engines, key=by_name)}
     return Reply(200, metrics.page(states), metrics.MEDIA)
 
 

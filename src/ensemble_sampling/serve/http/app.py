@@ -111,7 +111,9 @@ class App:
         if operation.decides and service.role == "learn":
             raise Refused("unavailable", "this process only learns; others decide")
         names_one = name and not operation.creates
-        engine: Any = await service.find(name) if names_one else None
+        engine: Any = None
+        if names_one:
+            engine = service.engines.get(name) or await service.find(name)
         with engine.used() if names_one else nullcontext():
             content = b""
             if operation.method in ("POST", "PUT", "PATCH"):
