@@ -139,10 +139,11 @@ export class Client {
     return this.#send("GET", `explain/${encodeURIComponent(id)}?top=${top}`);
   }
 
-  /** What the bandit earns compared with the baseline, or what a metric is with it and without. */
-  lift(metric?: string, daily = false): Promise<Lift> {
+  /** What the bandit earns compared with the baseline, or what a metric is with it and without;
+   * since seconds after 1970. */
+  lift(metric?: string, daily = false, since = 0): Promise<Lift> {
     const what = metric === undefined ? "lift" : `metrics/${encodeURIComponent(metric)}`;
-    return this.#send("GET", `${what}?daily=${Number(daily)}`);
+    return this.#send("GET", `${what}?daily=${Number(daily)}&since=${Math.floor(since)}`);
   }
 
   /** What else came of a decision, numbers by name; false if it was known. */
@@ -151,13 +152,13 @@ export class Client {
   }
 
   /** What else came of decisions. */
-  metrics(): Promise<Metric[]> {
-    return this.#send("GET", "metrics");
+  metrics(since = 0): Promise<Metric[]> {
+    return this.#send("GET", `metrics?since=${Math.floor(since)}`);
   }
 
   /** How the bandit does by what contexts say under a key. */
-  segments(key: string): Promise<Segments> {
-    return this.#send("GET", `segments/${encodeURIComponent(key)}`);
+  segments(key: string, since = 0): Promise<Segments> {
+    return this.#send("GET", `segments/${encodeURIComponent(key)}?since=${Math.floor(since)}`);
   }
 
   settings(): Promise<Settings> {
