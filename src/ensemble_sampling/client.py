@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import fields
+from datetime import datetime, timedelta
 from functools import wraps
 from time import sleep
 from typing import (
@@ -25,7 +26,7 @@ import numpy as np
 from . import checks
 from .decide.decisions import Decision, Prediction, Values
 from .decide.explain import Explanation, Reason
-from .decide.lift import Interval, Lift
+from .decide.lift import Interval, Lift, moment
 from .decide.metrics import Metric
 from .decide.segments import Segment, Segments
 from .decide.shadows import Compared
@@ -52,6 +53,7 @@ class ServiceError(Exception):
         self.code, self.status = code, status
 
 
+Since = datetime | timedelta | float | None
 P = ParamSpec("P")
 T = TypeVar("T")
 Reply = Generator[Any, Any, T]  # yields requests, which are answered, and seconds to wait
@@ -208,10 +210,13 @@ class _Requests:
         return Explanation(**{**found, "reasons": reasons, "actions": actions, "offer": offer})
 
     @_call
-    def lift(self, metric: str | None = None, *, daily: bool = False) -> Reply[Lift]:
+    def lift(
+        self, metric: str | None = None, *, daily: bool = False, since: Since = None
+    ) -> Reply[Lift]:
         """What the bandit earns compared with the baseline, see `Bandit.lift`."""
         what = "lift" if metric is None else f"metrics/{quote(metric, safe='')}"
-        return _lift((yield from self._send("GET", f"{what}?daily={int(daily)}")))
+        path = f"{what}?daily={int(daily)}&since={int(moment(since))}"
+        return _lift((yield from self._send("GET", path)))
 
     @_call
     def observe(self, id: str, values: Mapping[str, float]) -> Reply[bool]:
@@ -219,14 +224,15 @@ class _Requests:
         return (yield from self._send("POST", "observe", {"id": id, "values": dict(values)}))["new"]
 
     @_call
-    def metrics(self) -> Reply[tuple[Metric, ...]]:
+    def metrics(self, *, since: Since = None) -> Reply[tuple[Metric, ...]]:
         """What else came of decisions, see `Bandit.metrics`."""
-        return tuple(map(_metric, (yield from self._send("GET", "metrics"))))
+        path = f"metrics?since={int(moment(since))}"
+        return tuple(map(_metric, (yield from self._send("GET", path))))
 
     @_call
-    def segments(self, key: str) -> Reply[Segments]:
+    def segments(self, key: str, *, since: Since = None) -> Reply[Segments]:
         """How the bandit does by what contexts say under a key, see `Bandit.segments`."""
-        path = f"segments/{quote(checks.text('key', key), safe='')}"
+        path = f"segments/{quote(checks.text('key', key), safe='')}?since={int(moment(since))}"
         found = _known(Segments, (yield from self._send("GET", path)))
         return Segments(**{**found, "parts": tuple(map(_segment, found["parts"]))})
 

@@ -5,6 +5,7 @@
 
 import importlib
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -201,3 +202,29 @@ def test_a_rule_of_ones_own_decides_for_the_control_group_of_a_service(tmp_path,
             client.configure(holdback=0.5, baseline="rule")
             made = client.choose_many([{"actions": offer}] * 40)
             assert {one.action for one in made if one.control} == {"b"}
+
+
+def test_what_a_caller_decided_while_the_service_was_away_is_no_part_of_lift(url):
+    with es.Client(url, bandit="away", timeout=60) as client:
+        base = f"{url}/v1/bandits/away"
+        httpx.put(base, json={"actions": ["a", "b"]})
+        client.configure(holdback=0.5, sticky=3600, guard={"margin": [">=", 0]})
+        first = client.choose(subject="ann")
+        body = {"subject": "ann", "available": ["b"], "made_at": 1e9, "event": "e1"}
+        one = httpx.post(f"{base}/choose", json=body).json()
+        assert (one["action"], one["probabilities"], one["time"]) == ("b", [0.0, 1.0], 1e9)
+        assert one["id"] != first.id  # though ann is given the same again
+        ids = [first.id, *(client.choose().id for _ in range(20))]
+        client.learn_many([(id, 1.0) for id in ids])
+        client.learn(one["id"], 1000.0)
+        client.observe(one["id"], {"margin": -1000.0})
+        client.observe(ids[1], {"margin": 1.0})
+        assert client.lift().decisions == 21
+        (margin,) = client.metrics()
+        assert margin.mean is None or margin.mean.value == 1.0
+        late = httpx.post(f"{base}/choose", json={**body, "event": "e2", "made_at": 9e10}).json()
+        assert abs(late["time"] - time.time()) < 60
+        for wrong in ({"available": ["a", "b"]}, {"available": None}):
+            said = httpx.post(f"{base}/choose", json={**body, **wrong, "event": "e3"})
+            assert said.status_code == 400
+            assert "only the action that was taken" in said.json()["error"]["message"]

@@ -17,13 +17,14 @@ from ..decide.replica import MANY, Replica
 from ..decide.sticky import again
 from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Event, Opinion
-from ..ledger.rows import decided
+from ..ledger.rows import Held, decided
 from . import types
 from .outcomes import observe
 from .replicas import Replicas
 from .types import Choose, Decision, Learn, Refused
 
 MISTAKES = (TypeError, ValueError, OverflowError, RecursionError)  # in a request
+ELSEWHERE = Held(True, 1.0, 1.0)  # made by a caller: no part of what is compared
 RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
@@ -144,6 +145,12 @@ class Decider:
         learns the history first: it would else decide as if there were none."""
         try:
             offers = [main.inputs.read(o.actions, o.context, o.available) for o in group]
+            for one, offer in zip(group, offers, strict=True):
+                if one.made_at is not None and offer.available.sum() != 1:
+                    said = (
+                        "of a decision with `made_at` only the action that was taken is available"
+                    )
+                    raise ValueError(said)
             if all(map(main.inputs.covers, offers)):
                 return main, offers
             grown = main.covering(offers)
@@ -200,19 +207,22 @@ class Decider:
     def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
         """The decision, from what the agent has drawn and by the settings."""
         (index, shares, values), free = drawn, offer.available
-        settings, ledger = self.replicas.settings, self._ledger
-        if settings.mode == "apprentice":
+        settings, ledger, now = self.replicas.settings, self._ledger, time.time()
+        theirs = request.made_at
+        if settings.mode == "apprentice" or theirs is not None:
             index = int(free.argmax())
             shares = (np.arange(len(free)) == index).astype(shares.dtype)
         elif settings.floor:
             shares = (1 - settings.floor) * shares + settings.floor * free / free.sum()
             index = self._index(shares)
         held, divider = None, self.replicas.divider
-        if divider is not None and settings.mode != "apprentice":
+        if theirs is not None:
+            now, held = min(theirs, now), ELSEWHERE
+        elif divider is not None and settings.mode != "apprentice":
             made = Drawn(index, shares, values)
             index, shares, held = divider.divide(number, offer, made, request.subject)
         shares = shares.astype(ledger.dtype, copy=False)
-        row = decided(number, time.time(), offer, index, shares, request.subject, held)
+        row = decided(number, now, offer, index, shares, request.subject, held)
         shadows, apprentice = self.replicas.shadows, self.replicas.apprentice
         said = shadows.opinions(ledger, [row]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
@@ -244,7 +254,8 @@ class Decider:
             if key in known:
                 made.append(known[key])
                 continue
-            held = self._holds(row, mine) if sticky else None
+            again = sticky and request.made_at is None
+            held = self._holds(row, mine) if again else None
             if held is not None:
                 made.append(held)
                 if request.event:

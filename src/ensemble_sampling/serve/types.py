@@ -101,12 +101,17 @@ class Choose(Offer):
 
     `slot` is which of several decisions of one event it is. For one that is `deferred`, no outcome
     is assumed before it is activated. `subject` is whom it is about, see `Erase`.
+
+    `made_at`: when the caller made it by itself, since the service was away, in seconds since 1970.
+    The one action that is available is what it took. It is recorded as made for certain by somebody
+    else: neither the bandit nor the control group is compared by it.
     """
 
     event: Word | None = None
     slot: Slot = ""
     deferred: bool = False
     subject: Word | None = None
+    made_at: Annotated[float, Meta(ge=0, le=1e11)] | None = None
 
 
 class ChooseMany(Body):

@@ -142,31 +142,33 @@ def log(call: Call) -> types.Page:
     return call.engine.reader.page(call.query["first"], call.query["count"])
 
 
-DAILY = {"daily": Range(0, 0, 1, "1: also day by day")}
+SINCE = {"since": Range(0, 0, 2**40, "seconds since 1970, of decisions; 0: all")}
+DAILY = {"daily": Range(0, 0, 1, "1: also day by day"), **SINCE}
 
 
 @operation("GET", "lift", "read", query=DAILY)
 def lift(call: Call) -> Lift:
     """What the bandit earns compared with the baseline that a part of decisions is left to."""
-    return call.engine.reader.lift(None, call.query["daily"] == 1)
+    return call.engine.reader.lift(None, call.query["daily"] == 1, call.query["since"])
 
 
-@operation("GET", "metrics", "read")
+@operation("GET", "metrics", "read", query=SINCE)
 def observed(call: Call) -> list[Metric]:
     """What else came of decisions, with the bandit and without, and within its bounds or not."""
-    return list(call.engine.reader.metrics())
+    return list(call.engine.reader.metrics(call.query["since"]))
 
 
 @operation("GET", "metrics/{metric}", "read", query=DAILY)
 def metric(call: Call) -> Lift:
     """The values of a metric with the bandit and without."""
-    return call.engine.reader.lift(call.params["metric"], call.query["daily"] == 1)
+    daily, since = call.query["daily"] == 1, call.query["since"]
+    return call.engine.reader.lift(call.params["metric"], daily, since)
 
 
-@operation("GET", "segments/{key}", "read")
+@operation("GET", "segments/{key}", "read", query=SINCE)
 def segments(call: Call) -> Segments:
     """Reward, lift, actions and exploration by what contexts say under a key."""
-    return call.engine.reader.segments(call.params["key"])
+    return call.engine.reader.segments(call.params["key"], call.query["since"])
 
 
 @operation("GET", "changes", "read")
