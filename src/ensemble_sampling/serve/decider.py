@@ -147,10 +147,7 @@ class Decider:
             offers = [main.inputs.read(o.actions, o.context, o.available) for o in group]
             for one, offer in zip(group, offers, strict=True):
                 if one.made_at is not None and offer.available.sum() != 1:
-                    said = (
-                        "of a decision with `made_at` only the action that was taken is available"
-                    )
-                    raise ValueError(said)
+                    raise ValueError("a decision with `made_at` has one available action: its own")
             if all(map(main.inputs.covers, offers)):
                 return main, offers
             grown = main.covering(offers)
