@@ -227,4 +227,4 @@ def test_what_a_caller_decided_while_the_service_was_away_is_no_part_of_lift(url
         for wrong in ({"available": ["a", "b"]}, {"available": None}):
             said = httpx.post(f"{base}/choose", json={**body, **wrong, "event": "e3"})
             assert said.status_code == 400
-            assert "only the action that was taken" in said.json()["error"]["message"]
+            assert "one available action" in said.json()["error"]["message"]
