@@ -38,7 +38,7 @@ def test_decisions_outcomes_and_the_rest(url):
         assert isinstance(made, es.Decision)
         assert made.action in OFFER
         assert made.probability == made.probabilities[made.index]
-        values = client.predict(OFFER).values  # the first decisions may be by chance, without values
+        values = client.predict(OFFER).values  # the first decisions by chance have none
         assert values is not None
         assert values.mean.shape == (2,)
         assert client.learn(made.id, 1.0)
