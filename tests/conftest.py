@@ -51,7 +51,7 @@ SLOW = (
     "serve/test_shared_states.py",
     "experiments/test_studies.py",
     "test_docs.py::test_every_python_block_of_a_page_runs[docs/",
-    "episodes/test_agents.py::test_10_000_members",
+    "episodes/test_value_agents.py::test_10_000_members",
     "experiments/test_experiments.py",
     "ledger/test_export.py::test_an_export_takes_little_memory",
     "learners/test_forgetting.py",

@@ -1,5 +1,6 @@
 """What is printed, and shown in notebooks, is short and rounded; what lacks is said with a cure."""
 
+import json
 import re
 import sys
 import tomllib
@@ -67,6 +68,7 @@ def test_every_extra_has_its_command_and_what_lacks_is_said_with_it(monkeypatch)
     for library, extra in extras.EXTRAS.items():
         brought = re.findall(r"'([^']+)'", extras.install(library).partition(" (extra")[0])
         assert sorted(brought) == sorted(declared[extra])
+    assert {*extras.EXTRAS.values()} == {*declared} - {"dev", "docs"}
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(ImportError, match=r"a client needs httpx: pip install 'httpx>=0\.27'"):
         es.Client("http://localhost:1")
@@ -82,6 +84,14 @@ def test_every_evaluation_has_a_best(bandit):
     run = es.replay(log, es.Uniform())
     assert run.best is run.value
     assert found.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_every_place_that_says_the_version_says_this_one():
+    assert f"version: {es.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == es.__version__
+    client = json.loads((ROOT / "clients" / "typescript" / "package.json").read_text())
+    assert client["version"] == es.__version__
 
 
 def test_the_installation_page_names_every_extra():

@@ -8,9 +8,19 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import stdtrit
 
 from ensemble_sampling.intervals import Span
-from ensemble_sampling.sequences import ALPHA, SHARPEST, WEIGHT, Pair, evidence, quantile, tail
+from ensemble_sampling.sequences import (
+    ALPHA,
+    SHARPEST,
+    WEIGHT,
+    Pair,
+    evidence,
+    mean,
+    quantile,
+    tail,
+)
 
 MONTHS, LOOKS = 150, 12
 
@@ -66,7 +76,7 @@ def test_a_difference_is_that_of_weighted_means_with_errors_by_unit(alike):
     assert found.stderr == pytest.approx(stderr, rel=0.02)  # which is Student's
     assert found.low < found.value - 3 * stderr
     assert found.high > found.value + 3 * stderr
-    assert (pair.decisions == pytest.approx(400)) is alike
+    assert (pair.alike(np.array([1.0, -1.0])) == pytest.approx(400)) is alike
     ratio = pair.ratio()
     for end in (ratio.low, ratio.high):  # where the contrast at this ratio just excludes 0
         inside, outside = (
@@ -136,3 +146,16 @@ def test_evidence_is_the_beta_binomial_over_the_binomial():
     assert evidence(both[0][:1], both[1][:1], both[2][:1]) == pytest.approx(expected)
     other = evidence(both[0][1:], both[1][1:], both[2][1:])
     assert evidence(*both) == pytest.approx(expected + other)
+
+
+def test_of_few_decisions_nothing_is_excluded_but_by_much():
+    """One minus a chance of less than a rounding error is 1, whose quantile is infinite."""
+    rng = np.random.default_rng(0)
+    for count in (3, 5, 10, 20, 40):
+        rewards = rng.normal(size=count)
+        found = mean(rewards, np.arange(count))
+        assert found.low is not None
+        assert found.high is not None
+        usual = stdtrit(count - 1, 0.975) * rewards.std(ddof=1) / np.sqrt(count)
+        assert found.low < found.value - 2 * usual
+        assert found.high > found.value + 2 * usual

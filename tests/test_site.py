@@ -39,6 +39,15 @@ def test_a_notebook_has_the_cells_of_its_page_and_what_they_showed():
     assert value["data"]["text/plain"] == repr(1 / 3)
 
 
+def test_no_place_is_left_to_be_filled_in():
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        left = re.findall(
+            r"^[A-Z_]{3,}$|\bTODO\b|\bTBD\b|\bXXX\b|<[a-z]+ here>", text, re.MULTILINE
+        )
+        assert not left, page.name
+
+
 def test_lists_render_which_needs_an_empty_line_before_and_four_spaces_within():
     for page in DOCS.rglob("*.md"):
         inside, before = False, ""
@@ -89,7 +98,7 @@ def test_a_win_of_the_bakeoff_is_significant_by_the_rule_of_its_paper(monkeypatc
 def test_the_capacity_is_that_of_the_results():
     page = DOCS / "how-to" / "capacity.md"
     parts = runpy.run_path(str(page.with_suffix(".py")))
-    for part in ("load", "learner", "faults", "staleness"):
+    for part in ("load", "learner", "faults", "staleness", "many"):
         assert parts[part]() in page.read_text()
 
 

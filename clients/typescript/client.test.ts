@@ -121,7 +121,7 @@ test("reports that the service refuses are said, and more than are kept are erro
 });
 
 test("what it earns, what else comes of it, and settings", async () => {
-  const { asks } = client();
+  const fates: Fate[] = ["well"], { asks } = client(fates, { retries: 0 });
   assert.equal((await asks.configure({ holdback: 0.5, guard: { margin: [">=", 0] } })).holdback, 0.5);
   const made = await asks.choose(OFFER, { context: { device: "phone" } });
   assert.equal(await asks.observe(made.id, { margin: 3 }), true);
@@ -130,6 +130,16 @@ test("what it earns, what else comes of it, and settings", async () => {
   assert.equal((await asks.lift()).decisions, 1);
   assert.equal((await asks.lift("margin", true)).parts?.length, 1);
   assert.deepEqual((await asks.metrics()).map((one) => [one.name, one.guard, one.broken]), [["margin", [">=", 0], false]]);
+  fates[0] = "away"; // what is decided here is no part of the comparison, and learned all the same
+  const own = await asks.choose(OFFER, { fallback: "match" });
+  assert.equal(await asks.learn(own.id, 100), null);
+  await new Promise((done) => setTimeout(done, 1200));
+  fates[0] = "well";
+  assert.equal(await asks.flush(), 0);
+  assert.equal((await asks.lift()).decisions, 1);
+  const last = await asks.log((await count()) - 2, 1);
+  assert.deepEqual([last["action"], last["outcome"], last["probability"]], [["match"], [100], [1]]);
+  assert.ok(Math.abs(Number(last["time"]?.[0]) - own.time) < 0.01);
   assert.ok((await asks.segments("device")).parts.some((one) => one.name === "phone"));
   assert.equal((await asks.configure({ holdback: 0 })).holdback, 0);
   assert.equal((await asks.settings()).fallback, false);

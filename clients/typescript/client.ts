@@ -55,7 +55,7 @@ export class Client {
   #url: string;
   #headers: Record<string, string>;
   #options: Required<Omit<Options, "key" | "bandit">>;
-  #kept: { what: string; body: unknown }[] = [];
+  #kept: { what: string; body: object }[] = [];
   #sending: Promise<number> | null = null;
 
   constructor(url: string, options: Options = {}) {
@@ -139,10 +139,11 @@ export class Client {
     return this.#send("GET", `explain/${encodeURIComponent(id)}?top=${top}`);
   }
 
-  /** What the bandit earns compared with the baseline, or what a metric is with it and without. */
-  lift(metric?: string, daily = false): Promise<Lift> {
+  /** What the bandit earns compared with the baseline, or what a metric is with it and without;
+   * since seconds after 1970. */
+  lift(metric?: string, daily = false, since = 0): Promise<Lift> {
     const what = metric === undefined ? "lift" : `metrics/${encodeURIComponent(metric)}`;
-    return this.#send("GET", `${what}?daily=${Number(daily)}`);
+    return this.#send("GET", `${what}?daily=${Number(daily)}&since=${Math.floor(since)}`);
   }
 
   /** What else came of a decision, numbers by name; false if it was known. */
@@ -151,22 +152,22 @@ export class Client {
   }
 
   /** What else came of decisions. */
-  metrics(): Promise<Metric[]> {
-    return this.#send("GET", "metrics");
+  metrics(since = 0): Promise<Metric[]> {
+    return this.#send("GET", `metrics?since=${Math.floor(since)}`);
   }
 
   /** How the bandit does by what contexts say under a key. */
-  segments(key: string): Promise<Segments> {
-    return this.#send("GET", `segments/${encodeURIComponent(key)}`);
+  segments(key: string, since = 0): Promise<Segments> {
+    return this.#send("GET", `segments/${encodeURIComponent(key)}?since=${Math.floor(since)}`);
   }
 
   settings(): Promise<Settings> {
     return this.#send("GET", "settings");
   }
 
-  /** Change some settings; all of them as they are then. It needs the scope admin. */
-  async configure(some: Settings): Promise<Settings> {
-    return this.#send("PUT", "settings", { ...(await this.settings()), ...some });
+  /** Change these settings and no others; all as they are then. It needs the scope admin. */
+  configure(some: Settings): Promise<Settings> {
+    return this.#send("PATCH", "settings", some);
   }
 
   /** Let the bandit decide again after a bound was broken. It needs the scope admin. */
@@ -200,8 +201,9 @@ export class Client {
 
   async #flush(): Promise<number> {
     for (let one = this.#kept[0]; one !== undefined; one = this.#kept[0]) {
-      try {
-        await this.#ask("POST", one.what, JSON.stringify(one.body), 0);
+      const known = this.#kept.some(({ body }) => (body as Learn).id === decisionOf(one.body));
+      try { // where its outcome comes next, none is to be assumed meanwhile, however old it is
+        await this.#ask("POST", one.what, JSON.stringify({ ...one.body, ...(known && { deferred: true }) }), 0);
       } catch (error) {
         if (error instanceof ServiceError && error.away) break;
         this.#options.lost(error, one.what, one.body);
@@ -211,8 +213,8 @@ export class Client {
     return this.#kept.length;
   }
 
-  /** A decision of one's own. It is reported as one in which nothing else could be chosen, which
-   * is what happened: chance had no part in it, and what came of it can be learned. */
+  /** A decision of one's own. It is reported with its time, as one in which nothing else could be
+   * chosen: chance had no part in it, what came of it can be learned, and lift leaves it out. */
   #decide(body: Choose, fallback: NonNullable<Choice["fallback"]>, error: ServiceError): Made {
     const { actions, available } = body, names = named(actions);
     const may = (name: Label, n: number): boolean => (Array.isArray(available)
@@ -223,18 +225,19 @@ export class Client {
       throw new RangeError(`the fallback ${action} is not on offer; there are: ${free.join(", ")}`);
     }
     const only = actions ? names.map((name) => name === action) : [String(action)];
-    this.#keep("choose", { ...body, available: only, slot: FALLBACK } satisfies Choose, error);
+    const time = Date.now() / 1000;
+    this.#keep("choose", { ...body, available: only, slot: FALLBACK, made_at: time } satisfies Choose, error);
     const event = body.event ?? null, probabilities = names.map((name) => Number(name === action));
     return {
       id: `${event}/${FALLBACK}`, event, slot: FALLBACK, index: names.indexOf(action), action,
       probability: 1, actions: names, probabilities, mean: null, spread: null,
-      time: Date.now() / 1000, again: false, fallback: true,
+      time, again: false, fallback: true,
     };
   }
 
   async #report(what: string, body: Learn | Add): Promise<boolean | null> {
     const content = json(body);
-    const decided = this.#kept.some(({ body: kept }) => `${(kept as Choose).event}/${FALLBACK}` === body.id);
+    const decided = this.#kept.some(({ body: kept }) => decisionOf(kept) === body.id);
     try {
       if (decided && await this.flush() > 0) throw new ServiceError("the service is away");
       return (await this.#request<New>("POST", what, content)).new as boolean;
@@ -245,7 +248,7 @@ export class Client {
     }
   }
 
-  #keep(what: string, body: unknown, error: ServiceError): void {
+  #keep(what: string, body: object, error: ServiceError): void {
     if (this.#kept.length >= this.#options.later) throw error;
     this.#kept.push({ what, body });
   }
@@ -282,6 +285,9 @@ export class Client {
     }
   }
 }
+
+/** The id of a decision that was made here. */
+const decisionOf = (body: object): string => `${(body as Choose).event}/${FALLBACK}`;
 
 function refused(where: string, status: number, text: string): ServiceError {
   let error: Failure["error"] | undefined;

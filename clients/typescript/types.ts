@@ -24,7 +24,11 @@ export interface Changed {
 /** One decision to be made. The same `event` again gets the same answer.
  *
  * `slot` is which of several decisions of one event it is. For one that is `deferred`, no outcome
- * is assumed before it is activated. `subject` is whom it is about, see `Erase`. */
+ * is assumed before it is activated. `subject` is whom it is about, see `Erase`.
+ *
+ * `made_at`: when the caller made it by itself, since the service was away, in seconds since 1970.
+ * The one action that is available is what it took. It is recorded as made for certain by somebody
+ * else: neither the bandit nor the control group is compared by it. */
 export interface Choose {
   actions?: Record<string, Record<string, unknown> | unknown[] | string | number | null> | (Record<string, unknown> | unknown[] | string | number | null)[] | null;
   context?: Record<string, unknown> | unknown[] | string | number | null;
@@ -33,6 +37,7 @@ export interface Choose {
   slot?: string;
   deferred?: boolean;
   subject?: string | null;
+  made_at?: number | null;
 }
 
 /** Several decisions, all of them made or none. */
@@ -251,8 +256,8 @@ export interface Segment {
 
 /** Those of one key, the largest first.
  *
- * most, least: the names of those that gain most and least by the bandit as far as that can be
- *     told: whose intervals do not reach the mean of all; None for none. */
+ * most, least: the names of those that gain most and least by the bandit, of those that surely
+ *     gain more and less than the others do; None for none. */
 export interface Segments {
   key: string;
   parts: Segment[];
@@ -271,7 +276,7 @@ export interface Segments {
  * retain: days for which decisions and what came of them are kept; None: for ever.
  * holdback: the share of decisions, or of subjects where these are named, left to the baseline.
  * baseline: "first" (that is available), "uniform", {"action": NAME}, "frozen" (the agent as it is
- *     now), or {"frozen": DATE}.
+ *     now), {"frozen": DATE}, or "rule" (the function that `serve --agents` has for it).
  * sticky: seconds for which a subject is given the same action again.
  * guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
  * fallback: whether one that is broken leaves all decisions to the baseline, until `resume`. */
@@ -283,7 +288,7 @@ export interface Settings {
   floor?: number;
   retain?: number | null;
   holdback?: number;
-  baseline?: string | Record<string, string | number | boolean>;
+  baseline?: string | Record<string, unknown>;
   sticky?: number;
   guard?: Record<string, (string | number)[]>;
   fallback?: boolean;

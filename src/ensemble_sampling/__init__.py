@@ -4,7 +4,7 @@ from typing import Any
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _ROOMS = ("agents", "learners", "posteriors", "worlds", "networks", "evaluation", "simulation")

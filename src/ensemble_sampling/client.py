@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import fields
+from datetime import datetime, timedelta
 from functools import wraps
 from time import sleep
 from typing import (
@@ -25,7 +26,7 @@ import numpy as np
 from . import checks
 from .decide.decisions import Decision, Prediction, Values
 from .decide.explain import Explanation, Reason
-from .decide.lift import Interval, Lift
+from .decide.lift import Interval, Lift, moment
 from .decide.metrics import Metric
 from .decide.segments import Segment, Segments
 from .decide.shadows import Compared
@@ -52,6 +53,7 @@ class ServiceError(Exception):
         self.code, self.status = code, status
 
 
+Since = datetime | timedelta | float | None
 P = ParamSpec("P")
 T = TypeVar("T")
 Reply = Generator[Any, Any, T]  # yields requests, which are answered, and seconds to wait
@@ -208,10 +210,13 @@ class _Requests:
         return Explanation(**{**found, "reasons": reasons, "actions": actions, "offer": offer})
 
     @_call
-    def lift(self, metric: str | None = None, *, daily: bool = False) -> Reply[Lift]:
+    def lift(
+        self, metric: str | None = None, *, daily: bool = False, since: Since = None
+    ) -> Reply[Lift]:
         """What the bandit earns compared with the baseline, see `Bandit.lift`."""
         what = "lift" if metric is None else f"metrics/{quote(metric, safe='')}"
-        return _lift((yield from self._send("GET", f"{what}?daily={int(daily)}")))
+        path = f"{what}?daily={int(daily)}&since={int(moment(since))}"
+        return _lift((yield from self._send("GET", path)))
 
     @_call
     def observe(self, id: str, values: Mapping[str, float]) -> Reply[bool]:
@@ -219,14 +224,15 @@ class _Requests:
         return (yield from self._send("POST", "observe", {"id": id, "values": dict(values)}))["new"]
 
     @_call
-    def metrics(self) -> Reply[tuple[Metric, ...]]:
+    def metrics(self, *, since: Since = None) -> Reply[tuple[Metric, ...]]:
         """What else came of decisions, see `Bandit.metrics`."""
-        return tuple(map(_metric, (yield from self._send("GET", "metrics"))))
+        path = f"metrics?since={int(moment(since))}"
+        return tuple(map(_metric, (yield from self._send("GET", path))))
 
     @_call
-    def segments(self, key: str) -> Reply[Segments]:
+    def segments(self, key: str, *, since: Since = None) -> Reply[Segments]:
         """How the bandit does by what contexts say under a key, see `Bandit.segments`."""
-        path = f"segments/{quote(checks.text('key', key), safe='')}"
+        path = f"segments/{quote(checks.text('key', key), safe='')}?since={int(moment(since))}"
         found = _known(Segments, (yield from self._send("GET", path)))
         return Segments(**{**found, "parts": tuple(map(_segment, found["parts"]))})
 
@@ -237,10 +243,9 @@ class _Requests:
 
     @_call
     def configure(self, **settings: Any) -> Reply[dict[str, Any]]:
-        """Change some settings, such as `holdback=0.1`; all of them as they are then. It needs a
-        key of scope admin."""
-        now = yield from self._send("GET", "settings")
-        return (yield from self._send("PUT", "settings", {**now, **settings}))
+        """Change some settings, such as `holdback=0.1`, and no others; all of them as they are
+        then. It needs a key of scope admin."""
+        return (yield from self._send("PATCH", "settings", settings))
 
     @_call
     def resume(self) -> Reply[bool]:
@@ -263,7 +268,8 @@ class _Requests:
     def _send(self, method: str, what: str, body: Any = None) -> Reply[Any]:
         """Send a request, again where that may help; the value of the answer."""
         try:
-            content = json.dumps(body, default=_plain, allow_nan=False).encode() if body else None
+            said = None if body is None else json.dumps(body, default=_plain, allow_nan=False)
+            content = None if said is None else said.encode()
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 "what is sent must be finite where it is a number, must not contain itself or be "

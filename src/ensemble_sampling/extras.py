@@ -11,6 +11,7 @@ EXTRAS = {
     "sklearn": "sklearn",
     "httpx": "client",
     "pandas": "pandas",
+    "polars": "polars",
     "pyarrow": "parquet",
     "blackjax": "mcmc",
     **dict.fromkeys(("gymnax", "gymnasium"), "episodes"),

@@ -10,6 +10,7 @@ from .tables import html_facts, shown
 
 TAIL = 0.025  # the chance that the truth is beyond either end
 SURE = 1e-6  # the chance that what is said without doubt is wrong
+FURTHEST = 1000.0  # standard errors, beyond which nothing is excluded
 NEVER = 1e-6  # a chance to be chosen that is as good as none
 
 
@@ -171,7 +172,9 @@ def interval(value: float, errors: Errors, tail: float = TAIL) -> Estimate:
     if freedom <= 0:
         return Estimate(value, math.inf, -math.inf, math.inf)
     variance = square * (1 + 1 / freedom) / count
-    z = float(-ndtri(tail) if math.isinf(freedom) else stdtrit(freedom, 1 - tail))
+    z = -float(ndtri(tail) if math.isinf(freedom) else stdtrit(freedom, tail))
+    if not z < FURTHEST:
+        return Estimate(value, math.sqrt(variance), -math.inf, math.inf)
     among = count * square + up**2 + down**2
     skew = (count * cube + up**3 + down**3) / among / count if among > 0 else 0.0
     shift = skew * (z * z - 1) / 8

@@ -49,7 +49,8 @@ class Pair(NamedTuple):
     errors: of both means, unit by unit (n, 2), so that the mean of a column is that mean's error.
     reach: by how much a reward at an end of its range could move each mean, (2, 2): up and down.
     freedom: degrees of freedom of the smaller group; infinite for clicks.
-    decisions: how many independent ones would tell as much, see `quantile`.
+    alone: mean products of the errors of both means, were every decision a unit, (2, 2).
+    decisions: how many there are.
     """
 
     first: float
@@ -57,7 +58,8 @@ class Pair(NamedTuple):
     errors: np.ndarray
     reach: np.ndarray
     freedom: float
-    decisions: float
+    alone: np.ndarray
+    decisions: int
     span: Span
 
     @classmethod
@@ -82,12 +84,10 @@ class Pair(NamedTuple):
         )
         sizes = np.stack([np.bincount(units, part, count) for part in weights.T], axis=1)
         freedom = float((total**2 / np.square(sizes).sum(axis=0)).min()) - 1
-        contrast = float(np.square(each[:, 0] - each[:, 1]).mean())
-        clustered = float(np.square(whole[:, 0] - whole[:, 1]).mean())
-        alike = len(weights) if clustered == 0 else count * contrast / clustered
         freedom = math.inf if span.clicks else freedom
         first, second = means.tolist()
-        return cls(first, second, whole, reach, freedom, min(alike, len(weights)), span)
+        alone = each.T @ each / len(weights)
+        return cls(first, second, whole, reach, freedom, alone, len(weights), span)
 
     def estimate(self, first: float, second: float, alpha: float = ALPHA) -> Estimate:
         """Of `first` times the one mean and `second` times the other."""
@@ -99,7 +99,14 @@ class Pair(NamedTuple):
         errors = Errors(
             len(error), variance, float((square * error).mean()), up, down, self.freedom
         )
-        return sequence(first * self.first + second * self.second, errors, self.decisions, alpha)
+        value = first * self.first + second * self.second
+        return sequence(value, errors, self.alike(factors), alpha)
+
+    def alike(self, factors: np.ndarray) -> float:
+        """How many independent decisions would tell as much, see `quantile`."""
+        alone = float(factors @ self.alone @ factors)
+        whole = float(np.square(self.errors @ factors).mean())
+        return min(self.decisions, len(self.errors) * alone / whole) if whole else self.decisions
 
     def mean(self, second: bool, alpha: float = ALPHA) -> Estimate:
         """One of the two."""
@@ -120,6 +127,13 @@ class Pair(NamedTuple):
             return found.low is None or found.high is None or not found.low <= 0 <= found.high
 
         return Estimate(middle, None, *(_end(excluded, middle, sign) for sign in (-1.0, 1.0)))
+
+
+def mean(rewards: np.ndarray, units: np.ndarray, alpha: float = ALPHA) -> Estimate:
+    """Of decisions, which are independent as far as they are of different units."""
+    found = Pair.of(np.ones((len(rewards), 2)), rewards, units)
+    assert found is not None
+    return found.mean(False, alpha)
 
 
 def _end(excluded: Any, middle: float, sign: float) -> float:

@@ -238,3 +238,21 @@ def test_whoever_is_erased_is_not_known_to_the_frozen_agent_either(tmp_path):
         bandit.erase("u0")
         assert not (tmp_path / "b" / "frozen-20.safetensors").exists()
         assert (bandit._divider._baseline(99, offer) != before).any()
+
+
+def test_decisions_of_another_baseline_are_no_part_of_the_control_group():
+    bandit = beta(holdback=0.5, baseline={"action": "tea"}, floor=0.1)
+    made = bandit.choose_many(contexts=[None] * 100)
+    bandit.learn_many([(one.id, 1.0) for one in made])
+    bandit.configure(baseline={"action": "milk"})
+    assert bandit.lift().decisions == 0
+    made = bandit.choose_many(contexts=[None] * 80)
+    bandit.learn_many([(one.id, float(one.action == "milk")) for one in made])
+    bandit.configure(holdback=0.4)  # the baseline stays what it is
+    made = bandit.choose_many(contexts=[None] * 20)
+    bandit.learn_many([(one.id, float(one.action == "milk")) for one in made])
+    assert bandit.lift().decisions == 100
+    assert bandit.lift().control.value == pytest.approx(1.0)
+    assert bandit.lift(since=0).decisions == 100
+    bandit.configure(baseline={"action": "tea"})
+    assert bandit.lift().decisions == 0

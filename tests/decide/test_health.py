@@ -7,11 +7,17 @@ import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.decide import health
+from ensemble_sampling.decide.control import uniform
 from ensemble_sampling.ledger import ledger as ledger_module
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger, OutcomeRow
 from ensemble_sampling.ledger.rows import Held
 
 COUNT = 1000
+
+
+def beta(**given):
+    agent = es.ThompsonSampling(es.Exact(es.IndependentArms(2)))
+    return es.Bandit(agent, actions=["a", "b"], **given)
 
 
 def made(
@@ -84,3 +90,34 @@ def test_nothing_is_said_of_nothing():
 
 def test_kinds_are_all_there_are():
     assert {*CASES} - {"nothing"} < {*health.KINDS}
+
+
+def test_a_baseline_that_took_the_place_of_another_is_not_said_to_have_been_away():
+    bandit = beta(holdback=0.5, baseline={"action": "a"})
+    bandit.choose_many(contexts=[None] * 100)
+    bandit.configure(baseline={"action": "b"})
+    assert "baseline" not in health.found(bandit._ledger)
+    bandit.choose_many(contexts=[None] * 100)
+    assert "baseline" not in health.found(bandit._ledger)
+    with pytest.warns(UserWarning, match="'b' is not on offer"):
+        bandit.choose_many(contexts=[None] * 20, available=[["a"]] * 20)
+    assert "'b' was not on offer in" in health.found(bandit._ledger)["baseline"]
+
+
+def test_subjects_who_come_again_after_a_change_of_the_share_are_no_new_evidence():
+    """By luck, too many of these subjects are left to the baseline, at every share: counted at each
+    of them, that would be evidence against the shares."""
+    names = [f"u{n}" for n in range(20_000)]
+    lucky = [name for name in names if uniform("0", "subject", name) < 0.1][:130]
+    others = [name for name in names if uniform("0", "subject", name) >= 0.25][:870]
+    bandit = beta(holdback=0.1)
+    for share in (0.1, 0.102, 0.104, 0.106, 0.108, 0.11):
+        bandit.configure(holdback=share)
+        made = bandit.choose_many(contexts=[None] * 1000, subjects=lucky + others)
+        bandit.learn_many([(one.id, 1.0) for one in made])
+    assert not {"split", "arrival"} & {*health.found(bandit._ledger)}
+    _, held, units, _ = health._counted(bandit._ledger, "")
+    assert (held, units) == (130, 1000)
+    made = bandit.choose_many(contexts=[None] * 300, subjects=[f"new{n}" for n in range(300)])
+    fresh = health._counted(bandit._ledger, "")
+    assert fresh[1:3] == (130 + sum(bool(one.control) for one in made), 1300)

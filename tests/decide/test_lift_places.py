@@ -20,6 +20,8 @@ COUNT = 700
 def filled(place):
     """Decisions of a few subjects, every third left to the baseline; some outcomes revised."""
     rng, ledger = np.random.default_rng(0), Ledger(place)
+    control = Control(0.3, {"action": "tea"}, guard={"margin": ("<=", -1.0), "x": (">=", 0.0)})
+    control.record(ledger, "ann")
     shares, none = np.array([0.6, 0.4, 0.0], np.float32), np.zeros(0, np.float32)
     rows = []
     for n in range(COUNT):
@@ -33,8 +35,6 @@ def filled(place):
     ledger.add_outcomes([], [RevisionRow(3, 9.0, 9.0), RevisionRow(4, 8.0, 8.0)])
     ledger.add_metrics([(n, "margin", worth[n]) for n in range(300)])
     ledger.add_metrics([(0, "margin", 5.0), (1, "returned", 1.0)])
-    control = Control(0.3, {"action": "tea"}, guard={"margin": ("<=", -1.0), "x": (">=", 0.0)})
-    control.record(ledger, "ann")
     return ledger
 
 

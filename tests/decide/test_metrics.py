@@ -3,6 +3,8 @@
 # pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 
+import datetime
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,39 @@ def test_metrics_outlive_a_restart_and_go_with_their_subject(tmp_path):
             bandit.observe(ann.id, {"margin": 1.0})
         assert bandit.retain(0) == 2
         assert bandit.metrics() == ()
+
+
+@pytest.mark.parametrize("subjects", [True, False])
+def test_a_bound_counts_subjects_who_come_again_once(subjects, recwarn):
+    """Ten people, of whom six always send things back, are no 500 of whom 300 do."""
+    bandit = beta()
+    bandit.configure(guard={"returned": ("<=", 0.35)}, fallback=True)
+    names = [f"u{n % 10}" if subjects else None for n in range(500)]
+    made = bandit.choose_many(contexts=[None] * 500, subjects=names)
+    for n, one in enumerate(made):
+        bandit.observe(one.id, {"returned": float(n % 10 < 6)})
+    (found,) = bandit.metrics()
+    assert found.broken == bool(recwarn.list) == (not subjects)
+    assert found.mean.value == pytest.approx(0.6)
+    if subjects:  # as wide as that of ten decisions, about
+        assert found.mean.high - found.mean.low > 0.5
+
+
+def test_metrics_and_lift_are_of_decisions_since(monkeypatch):
+    rng, bandit, now = np.random.default_rng(0), beta(holdback=0.5), [1e9]
+    bandit._ledger.clock = lambda: now[0]
+    for day in range(4):
+        now[0] = 1e9 + 86400 * day
+        made = bandit.choose_many(contexts=[None] * 50)
+        bandit.learn_many([(one.id, float(rng.random())) for one in made])
+        for one in made:
+            bandit.observe(one.id, {"margin": day})
+    late = 1e9 + 2 * 86400
+    assert bandit.lift(since=late).decisions == 100
+    assert bandit.lift("margin", since=datetime.datetime.fromtimestamp(late)).bandit.value > 2
+    assert bandit.metrics(since=late)[0].decisions == 100
+    assert bandit.metrics(since=late)[0].mean.value > bandit.metrics()[0].mean.value
+    assert bandit.lift(since=datetime.timedelta(days=1)).decisions == 0
+    assert len(bandit.lift(since=late, daily=True).parts) == 2
+    with pytest.raises(ValueError, match="since"):
+        bandit.lift(since=-1.0)

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
+from ensemble_sampling.decide.lift import Compared
+from ensemble_sampling.decide.segments import _apart
 
 OFFER = {"a": {"kind": "a"}, "b": {"kind": "b"}}
 
@@ -82,3 +84,32 @@ def test_many_values_are_few_segments():
     assert len(parts) == 11
     assert sum(part.decisions for part in parts) == 60
     assert {part.name for part in parts} >= {"c0", "others"}
+
+
+def test_that_a_segment_gains_most_is_wrong_in_few_histories():
+    """Six segments that gain alike, and one interval of six beyond the point estimate of all would
+    often be found by chance."""
+    rng, wrong = np.random.default_rng(3), 0
+    names = [f"s{n}" for n in range(6)]
+    for _ in range(300):
+        keys = rng.choice(names, 600)
+        control = rng.random(600) < 0.3
+        first, second = (control / 0.3, ~control / 0.7)
+        made = Compared(
+            np.zeros(600), control, np.stack([second, first], 1), np.arange(600),
+            rng.normal(size=600) + ~control, keys.astype(object),
+        )  # fmt: skip
+        wrong += any(_apart(made, keys == name, 0.5 / 12) for name in names)
+    assert wrong <= 0.5 * 300 / 10  # at a level of 0.5 in all, to see anything
+
+
+def test_rewards_of_subjects_who_come_again_are_one_piece_of_evidence():
+    widths = []
+    for subjects in ([None] * 400, [f"u{n % 20}" for n in range(400)]):
+        bandit = es.Bandit(es.Uniform(), hasher=es.Hasher(8))
+        contexts = [{"device": "phone"}] * 400
+        made = bandit.choose_many([OFFER] * 400, contexts=contexts, subjects=subjects)
+        bandit.learn_many([(one.id, float(n % 20)) for n, one in enumerate(made)])
+        (part,) = bandit.segments("device").parts
+        widths.append(part.reward.high - part.reward.low)
+    assert widths[1] > 3 * widths[0]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.decide import bandit as module
 from ensemble_sampling.ledger.ledger import DecisionRow, Ledger
 
 OFFER = {"a": {"x": 1.0}, "b": {"x": 2.0}, "c": {"x": 3.0}}
@@ -23,7 +22,7 @@ DAY = timedelta(days=1)
 def clock(monkeypatch):
     """A time that moves only when it is told to."""
     now = [1_790_000_000.0]
-    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     return now
 
 

@@ -147,8 +147,8 @@ class Stray(eqx.Module):
         (lambda: BootstrappedDQN(NET, 0), ValueError, "members must be at least 1"),
         (lambda: BootstrappedDQN(NET, discount=1.5), ValueError, "discount must be between"),
         (lambda: RLSVI(4, 2, 0), ValueError, "limit must be at least 1"),
-        (lambda: es.episodes.Gymnax("CartPole-v1"), ModuleNotFoundError, r"sampling\[episodes\]"),
-        (lambda: es.episodes.Gymnasium("CartPole-v1"), ModuleNotFoundError, r"g\[episodes\]"),
+        (lambda: es.episodes.Gymnax("Absent-v1"), ModuleNotFoundError, r"sampling\[episodes\]"),
+        (lambda: es.episodes.Gymnasium("Absent-v1"), ModuleNotFoundError, r"g\[episodes\]"),
     ],
 )
 def test_mistakes_are_named(call, error, words, monkeypatch):
@@ -156,6 +156,16 @@ def test_mistakes_are_named(call, error, words, monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("adapter", [es.episodes.Gymnax, es.episodes.Gymnasium])
+def test_what_a_package_itself_lacks_is_named(adapter, tmp_path, monkeypatch):
+    name = adapter.__name__.lower()
+    (tmp_path / f"{name}.py").write_text("import what_is_not_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ModuleNotFoundError, match="what_is_not_there"):
+        adapter("Absent-v1")
 
 
 class Clock:

@@ -2,22 +2,27 @@
 
 # pyright: reportAttributeAccessIssue=false
 
+import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 from processes import Process
-from servers import new_place
+from servers import admin, new_place, schema
 from states import equal
 
 import ensemble_sampling as es
+from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger.export import export
+from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.ledger.retention import Retention
+from ensemble_sampling.ledger.rows import decided
 from ensemble_sampling.serve.types import Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -232,6 +237,129 @@ def test_what_is_offered_to_others_as_well_stays(clock):
     assert bandit.log()["offer"] == [offer]
 
 
+def texts(bandit):
+    """All that the table of items says."""
+    return "".join(text for (text,) in bandit._ledger.ask_all("SELECT said FROM items") if text)
+
+
+SAID = [{"word": "hers"}, {"word": "hers too"}]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_where_only_the_chosen_action_is_kept_it_is_erased_too(keep):
+    bandit = es.Bandit(offers="chosen")
+    for offer, subject in ((SAID, "her"), ([{"word": "his"}], "him"), ([{"word": "his"}], "her")):
+        bandit.learn(bandit.choose(offer, subject=subject).id, 1.0)
+    assert bandit.erase("her", keep=keep) == 2
+    assert "hers" not in texts(bandit)
+    assert bandit.log()["features"] == [{"word": "his"}]
+
+
+def test_what_several_were_offered_goes_with_the_last_of_them():
+    bandit = es.Bandit()
+    for subject in ("her", "him", "her"):
+        bandit.choose(SAID, subject=subject)
+    bandit.choose([{"word": "open"}], subject="them")
+    assert bandit.erase("her") == 2
+    assert bandit.log()["offer"] == [SAID, [{"word": "open"}]]
+    bandit.choose([{"word": "new"}], subject="her")
+    assert bandit.erase("her") == 1  # who is erased again
+    assert "new" not in texts(bandit)
+    assert "hers" in texts(bandit)
+    assert bandit.erase("him") == 1
+    assert "hers" not in texts(bandit)
+    assert bandit.log()["offer"] == [[{"word": "open"}]]
+    bandit.choose(SAID)
+    assert bandit.log()["offer"][-1] == SAID
+
+
+def test_what_was_offered_before_retention_goes_with_who_is_left(place, clock):
+    bandit = opened(place, None)
+    for n in range(6):
+        clock[0] += DAY
+        bandit.learn(bandit.choose(SAID, subject=f"s{n}").id, 1.0)
+    assert bandit.retain(days=1.5) == 4
+    assert bandit.erase("s4", keep=True) == bandit.erase("s5", keep=True) == 1
+    assert "hers" not in texts(bandit)
+    assert bandit.log()["id"] == []
+    bandit.close()
+
+
+def test_where_all_decisions_go_so_does_the_last_offer(place, clock):
+    bandit = opened(place, None)
+    bandit.learn(bandit.choose(SAID).id, 1.0)
+    bandit.learn(bandit.choose(SAID).id, 1.0)
+    clock[0] += 2 * DAY
+    assert bandit.retain(days=1) == 2
+    assert "hers" not in texts(bandit)
+    bandit.choose(SAID)
+    clock[0] += DAY / 2
+    bandit.choose(SAID)
+    clock[0] += DAY * 0.75
+    assert bandit.retain(days=1) == 1  # and the offer goes on
+    bandit.choose(SAID[1:])
+    assert bandit.log()["offer"] == [SAID, SAID[1:]]
+    bandit.close()
+
+
+def test_an_action_that_is_no_longer_offered_goes_and_those_that_came_with_it_stay(clock):
+    bandit = es.Bandit()
+    for offer in (SAID, SAID, SAID[1:]):
+        clock[0] += DAY
+        bandit.learn(bandit.choose(offer).id, 1.0)
+    assert bandit.retain(days=0.5) == 2
+    assert json.dumps("hers") not in texts(bandit)
+    assert bandit.log()["offer"] == [SAID[1:]]
+
+
+def test_what_was_decided_elsewhere_keeps_no_offer():
+    bandit = es.Bandit()
+    bandit.choose(SAID, subject="her")
+    bandit.learn_from({"said": [{"word": "else"}], "y": [1.0]}, features="said", outcome="y")
+    assert bandit.erase("her") == 1
+    assert "hers" not in texts(bandit)
+    assert bandit.log()["features"] == [{"word": "else"}]
+
+
+def test_of_items_in_one_row_those_stay_that_others_were_offered():
+    bandit = es.Bandit()
+    both = [{"word": "hers"}, {"word": "of all"}]
+    bandit.choose(both, subject="her")
+    bandit.choose([{"word": "of all"}], subject="him")
+    assert bandit.erase("her") == 1
+    assert "hers" not in texts(bandit)
+    assert bandit.log()["offer"] == [[{"word": "of all"}]]
+
+
+def test_whoever_writes_while_traces_are_looked_for_is_seen(tmp_path, clock):
+    """Another process uses an item after those in use were looked up."""
+    one = Ledger(tmp_path / "shop", shared=True)
+    other = Ledger(tmp_path / "shop", shared=True)
+    words, free, shares = ['{"a":1}', '{"b":2}'], np.ones(1, bool), np.ones(1, np.float32)
+
+    def choose(ledger, text, subject):
+        offer = Offer([text], None, None, free)
+        row = decided(ledger.decisions, 1e9, offer, 0, shares, subject)
+        ledger.add_decisions([row])
+
+    choose(one, words[0], "her")
+    choose(one, words[1], "him")
+    real = Retention.unused
+
+    def late(self, going):
+        found = real(self, going)
+        if other.decisions == 2:
+            choose(other, words[0], "them")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Retention, "unused", late)
+        assert one.erase("her", None) == 1
+    assert [row.description for row in other.all()] == [words[1], words[0]]
+    one.close()
+    other.close()
+
+
 @pytest.mark.parametrize("method", ["remove_before", "rebase", "erase", "_erase_offers", "_set"])
 def test_a_removal_that_fails_leaves_all_as_it_was(tmp_path, clock, monkeypatch, method):
     bandit = opened(tmp_path / "shop")
@@ -309,6 +437,64 @@ def test_units_stay_those_of_the_base_live_and_after_opening(tmp_path, clock, ke
         again._replica.forget(again._ledger)
     with es.Bandit.open(folder) as again:
         assert equal(again.state, state)
+
+
+def test_many_go_in_parts(place, clock, monkeypatch):
+    monkeypatch.setattr("ensemble_sampling.ledger.ledger.PART", 4)
+    bandit, other = opened(place), opened(None)
+    play(bandit, clock)
+    clock[0] -= 10 * DAY
+    play(other, clock)
+    assert bandit._ledger.retain(clock[0] - 3.5 * DAY, bandit._base_states) == 4
+    assert bandit.retain(days=3.5) == 2
+    goes_on(bandit, other)
+    bandit.close()
+
+
+@pytest.mark.parametrize("where", ["disk", "postgres"])
+def test_a_removal_is_done_although_its_room_cannot_be_given_back(
+    where, tmp_path, clock, monkeypatch
+):
+    bandit = opened(new_place() if where == "postgres" else tmp_path / "shop")
+    play(bandit, clock, 4, whose)
+
+    def fails():
+        raise OSError("the disk is busy")
+
+    monkeypatch.setattr(bandit._ledger._database, "compact", fails)
+    with pytest.warns(UserWarning, match="could not give back the room.*the disk is busy"):
+        assert bandit.erase("person-1") == 1
+    assert bandit.log()["subject"] == ["person-0", "person-2", "person-0"]
+    bandit.close()
+
+
+def test_room_is_given_back_only_where_something_went(tmp_path, clock, monkeypatch):
+    with opened(tmp_path / "shop") as bandit:
+        play(bandit, clock, 4, whose)
+        monkeypatch.setattr(bandit._ledger._database, "compact", lambda: pytest.fail("compacted"))
+        assert bandit.erase("nobody") == 0
+        assert bandit.retain(days=30) == 0
+
+
+def test_postgres_vacuums_every_table_that_lost_rows_however_long_it_takes(clock):
+    bandit = opened(place := new_place())
+    play(bandit, clock, 6, whose)
+    bandit.observe(bandit.choose(OFFERS[0], subject="person-1").id, {"margin": 1.0})
+    name = schema(place)
+    before = bandit._ledger.ask("SELECT now()")
+    clock[0] += DAY
+    assert bandit.retain(days=1.5) > 0
+    assert bandit._ledger.ask("SHOW statement_timeout") == "1min"
+    query = "SELECT relname FROM pg_stat_all_tables WHERE schemaname = %s AND last_vacuum > %s"
+    found: set[str] = set()
+    gone = {"decisions", "outcomes", "offers", "items", "metrics", "bases", "blobs", "activations"}
+    for _ in range(100):  # statistics come a little later
+        found = {table for (table,) in admin(query, name, before) or ()}
+        if gone <= found:
+            break
+        Event().wait(0.05)
+    assert gone <= found
+    bandit.close()
 
 
 LIFE = """

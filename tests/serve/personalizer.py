@@ -9,6 +9,7 @@ import services
 from azure.ai.personalizer import PersonalizerAdministrationClient, PersonalizerClient
 from azure.cognitiveservices.personalizer import PersonalizerClient as FirstClient
 from azure.core.credentials import AzureKeyCredential
+from msgspec import structs
 from msrest.authentication import CognitiveServicesCredentials
 
 from ensemble_sampling.serve import admin as administration
@@ -87,7 +88,7 @@ def admin(running) -> Iterator[PersonalizerAdministrationClient]:
 
 
 def configure(running: Running, **settings: Any) -> None:
-    administration.configure(running.engine.replicas, Settings(**settings))
+    administration.configure(running.engine.replicas, structs.asdict(Settings(**settings)))
 
 
 def asked(**more) -> dict[str, Any]:

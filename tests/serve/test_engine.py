@@ -169,3 +169,72 @@ def test_an_engine_values_offers_by_what_is_known_now(tmp_path):
     told = {action["name"]: (action["mean"], action["spread"]) for action in one["actions"]}
     assert now is not None
     assert told == {k: (pytest.approx(now.mean[k]), pytest.approx(now.spread[k])) for k in (0, 1)}
+
+
+@pytest.fixture
+async def fresh(tmp_path):
+    """A shop that nobody has visited, whose programs are compiled when `may` is set."""
+    engine, pools, may = Engine("shop", tmp_path, Options(actions=["a", "b", "c"])), Pools(), []
+    prepare, allowed = engine.decider.prepare, threading.Event()
+
+    def later(*given):
+        may.append(given)
+        assert allowed.wait(60)
+        return prepare(*given)
+
+    engine.decider.prepare = later
+    engine.start(pools)
+    yield engine, allowed, may
+    allowed.set()
+    await engine.close()
+    pools.close()
+
+
+async def test_the_first_visitors_need_not_wait_until_programs_are_compiled(fresh):
+    engine, allowed, asked = fresh
+    visitor = Choose(context={"device": "phone"}, available=["a", "c"])
+    (made,) = await engine.decide([visitor])
+    for _ in range(3):
+        assert (made.probabilities, made.mean) == ([0.5, 0.0, 0.5], None)
+        assert made.action in "ac"
+        (made,) = await engine.decide([visitor])
+    assert len(asked) <= 2  # for one shape, and for the last decisions
+    allowed.set()
+    async with asyncio.timeout(60):
+        while made.mean is None:
+            (made,) = await engine.decide([visitor])
+            await asyncio.sleep(0.02)
+    assert sum(made.probabilities) == pytest.approx(1)
+    assert made.probabilities[1] == 0
+    assert await engine.learn([Learn(made.id, 1.0)]) == [True]
+
+
+async def test_what_was_learned_is_waited_for(fresh):
+    engine, allowed, _ = fresh
+    allowed.set()
+    (made,) = await engine.decide([Choose(context={"device": "phone"})])
+    await engine.learn([Learn(made.id, 1.0)])
+    async with asyncio.timeout(120):
+        while engine.status()["learned"] == 0:
+            await asyncio.sleep(0.02)
+    engine.decider._sizes.clear()  # as for an offer of a new shape
+    (made,) = await engine.decide([Choose(context={"device": "phone"})])
+    assert made.mean is not None
+
+
+async def test_a_declared_agent_is_compiled_before_its_first_visitor(tmp_path):
+    for place, agent, given in (
+        ("linear", AGENT, Choose(np.eye(2).tolist())),
+        ("arms", es.EnsembleSampling(es.IndependentArms(3), 4), Choose()),
+        ("context", es.EnsembleSampling(es.PerAction(es.Linear(2), 3), 4), Choose(context=[1, 2])),
+    ):
+        engine, pools = Engine("shop", tmp_path / place, Options(agent)), Pools()
+        engine.decider.warm(60.0)
+        compiled = dict(engine.decider._sizes)
+        engine.start(pools)
+        (made,) = await engine.decide([given])
+        assert made.mean is not None
+        assert len(compiled) == 1
+        assert engine.decider._sizes.keys() == compiled.keys()
+        await engine.close()
+        pools.close()

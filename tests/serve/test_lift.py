@@ -3,7 +3,9 @@
 # pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 
+import importlib
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -75,6 +77,8 @@ def test_lift_metrics_and_segments_over_http_are_those_of_the_ledger(url):
         ({"guard": {"x": ["<", 1.0]}}, "guard"),
         ({"guard": {"": ["<=", 1.0]}}, "metric's name"),
         ({"sticky": -1}, "sticky"),
+        ({"baseline": "rule"}, "one of the file of `serve --agents`"),
+        ({"baseline": {"rule": "shop.rule"}}, "give the same function as baseline again"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(url, settings, words):
@@ -167,3 +171,60 @@ def test_the_agent_as_it_was_decides_for_the_control_group_of_a_service(url):
         assert 5 < len(held) < 35
         assert sum(one.action == "b" for one in held) > len(held) / 2  # which it knew by then
         assert client.configure(holdback=0.2)["baseline"] == {"frozen": 60}
+
+
+RULE = """
+def cheapest(context, actions):
+    return min(actions, key=lambda name: actions[name]["price"])
+
+AGENTS = {"shop": {"baseline": cheapest}, "other": {"baseline": cheapest}}
+"""
+
+
+def test_a_rule_of_ones_own_decides_for_the_control_group_of_a_service(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "rules.py").write_text(RULE)
+    rule = importlib.import_module("rules").cheapest  # as a program that began the bandit
+    offer = {"a": {"price": 3}, "b": {"price": 1}, "c": {"price": 2}}
+    with es.Bandit.open(tmp_path / "place" / "shop", holdback=0.5, baseline=rule) as bandit:
+        bandit.choose(offer)
+    with running(tmp_path / "place") as (url, _):
+        said = httpx.post(f"{url}/v1/bandits/shop/choose", json={"actions": offer})
+        assert said.status_code == 503
+        assert "in the file of `serve --agents`" in said.json()["error"]["message"]
+    (tmp_path / "agents.py").write_text(RULE)  # the same function, as another module has it
+    with running(tmp_path / "place", agents=tmp_path / "agents.py") as (url, _):
+        with es.Client(url, bandit="shop", timeout=60) as client:
+            made = client.choose_many([{"actions": offer}] * 40)
+            assert {one.action for one in made if one.control} == {"b"}
+            assert client.configure(holdback=0.2)["baseline"]["rule"]["function"]
+        with es.Client(url, bandit="other", timeout=60) as client:
+            client.configure(holdback=0.5, baseline="rule")
+            made = client.choose_many([{"actions": offer}] * 40)
+            assert {one.action for one in made if one.control} == {"b"}
+
+
+def test_what_a_caller_decided_while_the_service_was_away_is_no_part_of_lift(url):
+    with es.Client(url, bandit="away", timeout=60) as client:
+        base = f"{url}/v1/bandits/away"
+        httpx.put(base, json={"actions": ["a", "b"]})
+        client.configure(holdback=0.5, sticky=3600, guard={"margin": [">=", 0]})
+        first = client.choose(subject="ann")
+        body = {"subject": "ann", "available": ["b"], "made_at": 1e9, "event": "e1"}
+        one = httpx.post(f"{base}/choose", json=body).json()
+        assert (one["action"], one["probabilities"], one["time"]) == ("b", [0.0, 1.0], 1e9)
+        assert one["id"] != first.id  # though ann is given the same again
+        ids = [first.id, *(client.choose().id for _ in range(20))]
+        client.learn_many([(id, 1.0) for id in ids])
+        client.learn(one["id"], 1000.0)
+        client.observe(one["id"], {"margin": -1000.0})
+        client.observe(ids[1], {"margin": 1.0})
+        assert client.lift().decisions == 21
+        (margin,) = client.metrics()
+        assert margin.mean is None or margin.mean.value == 1.0
+        late = httpx.post(f"{base}/choose", json={**body, "event": "e2", "made_at": 9e10}).json()
+        assert abs(late["time"] - time.time()) < 60
+        for wrong in ({"available": ["a", "b"]}, {"available": None}):
+            said = httpx.post(f"{base}/choose", json={**body, **wrong, "event": "e3"})
+            assert said.status_code == 400
+            assert "one available action" in said.json()["error"]["message"]

@@ -16,6 +16,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from personalizer import admin, asked, client, decisions, outcome, running, send, served
 from services import until
 
+from ensemble_sampling.serve import admin as administration
 from ensemble_sampling.serve.personalizer import evaluations
 from ensemble_sampling.serve.personalizer.settings import duration
 from ensemble_sampling.serve.types import Settings
@@ -47,6 +48,19 @@ def test_the_configuration_is_what_the_bandit_is_served_by(admin, running):
     back |= {"rewardAggregation": "earliest"}
     admin.update_service_configuration(back)
     assert running.engine.replicas.settings == Settings(None, -0.5, "first", "online", 0.2)
+
+
+def test_the_configuration_leaves_alone_what_personalizer_does_not_know(admin, running):
+    held = {"holdback": 0.2, "baseline": "uniform", "sticky": 60.0, "fallback": True}
+    held["guard"] = {"returned": ["<=", 0.1]}
+    administration.configure(running.engine.replicas, held, "ann")
+    config = admin.get_service_configuration()
+    admin.update_service_configuration(config | {"explorationPercentage": 0.2})
+    now = running.engine.replicas.settings
+    assert {name: getattr(now, name) for name in held} == held
+    assert now.floor == 0.2
+    last = running.engine.reader.changes()[-1]
+    assert (last["name"], last["who"] is not None) == ("service", True)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,8 @@ def test_a_frame_has_settings_and_regret_as_columns(swept, monkeypatch):
     assert frame["members"].tolist() == [2, 2, 4, 4] * 3
     np.testing.assert_array_equal(frame["final"], swept.estimate().mean)
     assert frame["difference"][0] == 0
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    for library in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, library, None)
     plain = swept.frame()
     assert isinstance(plain, dict)
     np.testing.assert_array_equal(plain["cumulative"], frame["cumulative"])

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,7 +28,7 @@ from . import notices
 from .control import Control, Divider
 from .decisions import Decision, Prediction
 from .explain import Explanation, explain, find
-from .lift import Lift, lift
+from .lift import Lift, lift, moment
 from .metrics import Guarding, Metric, bounds, metrics, observe
 from .outcomes import Outcomes
 from .programs import State
@@ -566,21 +566,29 @@ class Bandit:
             noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
 
-    def lift(self, metric: str | None = None, *, daily: bool = False) -> Lift:
+    def lift(
+        self,
+        metric: str | None = None,
+        *,
+        daily: bool = False,
+        since: datetime | timedelta | float | None = None,
+    ) -> Lift:
         """What the bandit earns compared with the baseline, for people: `print(bandit.lift())`.
 
-        metric: compares that in place of the reward. daily: also day by day. The intervals hold
-        however often they are looked at.
+        metric: compares that in place of the reward. daily: also day by day. since: a date, a while
+        ago, or seconds since 1970; decisions that another baseline had its part in never count. The
+        intervals hold however often they are looked at.
         """
         self._ready()
         with self._mutex:
-            return lift(self._ledger, metric, daily)
+            return lift(self._ledger, metric, daily, moment(since))
 
-    def segments(self, key: str) -> Segments:
-        """Reward, lift, actions and exploration by what contexts say under a key."""
+    def segments(self, key: str, *, since: datetime | timedelta | float | None = None) -> Segments:
+        """Reward, lift, actions and exploration by what contexts say under a key; `since`: see
+        `lift`."""
         self._ready()
         with self._mutex:
-            return segments(self._ledger, checks.text("key", key))
+            return segments(self._ledger, checks.text("key", key), moment(since))
 
     def observe(self, id: str, values: Mapping[str, float]) -> bool:
         """What else came of a decision, numbers by name: {"margin": 3.2, "returned": 0}. False if
@@ -596,12 +604,12 @@ class Bandit:
                 warnings.warn(bounds(self._ledger, self._control)[beyond], stacklevel=2)
             return new
 
-    def metrics(self) -> tuple[Metric, ...]:
-        """What else came of decisions, with the bandit and without, and within its bounds or
-        not."""
+    def metrics(self, *, since: datetime | timedelta | float | None = None) -> tuple[Metric, ...]:
+        """What else came of decisions, with the bandit and without, and within its bounds or not;
+        `since`: see `lift`."""
         self._ready()
         with self._mutex:
-            return metrics(self._ledger, self._control)
+            return metrics(self._ledger, self._control, moment(since))
 
     def resume(self, who: str | None = None) -> bool:
         """Let the bandit decide again after a bound was broken; False if it does. Bounds are looked
@@ -705,7 +713,10 @@ class Bandit:
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",
                     stacklevel=2,
                 )
-            return self._ledger.retain(since, self._base_states)
+            removed = 0
+            while part := self._ledger.retain(since, self._base_states):
+                removed += part
+            return removed
 
     def erase(self, subject: str, *, keep: bool = False) -> int:
         """Remove all that was said in decisions about a subject, and what came of them: from the

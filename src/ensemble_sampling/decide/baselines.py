@@ -25,6 +25,11 @@ KINDS = (
     "function of a context and the actions, got "
 )
 ASKED = "SELECT count(*) FROM outcomes WHERE time <= {!r}"
+RULE = "rule"
+
+
+class Unruled(ValueError):
+    """The function that is the baseline was not given."""
 
 
 def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
@@ -34,7 +39,7 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
     if isinstance(given, str) and given == "frozen":
         return {"frozen": 0 if ledger is None else ledger.outcomes}
     if callable(given):
-        return {"rule": describe(given)}
+        return {RULE: describe(given)}
     if not isinstance(given, Mapping) or len(given) != 1:
         raise ValueError(KINDS + checks.shown(given))
     ((kind, value),) = given.items()
@@ -43,7 +48,7 @@ def described(given: Any, ledger: Ledger | None, setup: Setup) -> Any:
         if names is not None and value not in names:
             raise ValueError(f"the baseline {value!r} is none of the actions {shown(list(names))}")
         return {"action": value}
-    if kind == "rule":  # as it is recorded
+    if kind == RULE and isinstance(value, dict | str):  # as it is recorded
         return dict(given)
     if kind == "frozen" and isinstance(value, int) and not isinstance(value, bool):
         return {"frozen": value}  # outcomes
@@ -67,12 +72,20 @@ def made(said: Any, rule: Any, setup: Setup, ledger: Ledger) -> Baseline:
         return Fixed(said["action"])
     if "frozen" in said:
         return Frozen(setup, ledger, said["frozen"])
-    if rule is None or describe(rule) != said["rule"]:
-        raise ValueError(
+    if rule is None or _body(describe(rule)) != _body(said[RULE]):
+        raise Unruled(
             "decisions are held back for a rule of your own, which a ledger cannot keep: give "
-            f"the same function as baseline again, or another one; it was {json.dumps(said)[:200]}"
+            "the same function as baseline again, or another one, to a service in the file of "
+            f"`serve --agents`; it was {json.dumps(said)[:200]}"
         )
     return Rule(rule)
+
+
+def _body(described: Any) -> Any:
+    """A function without the module it is in, which another program imports by another name."""
+    if not isinstance(described, Mapping) or not {"function", "code"} <= described.keys():
+        return described
+    return {**described, "function": described["function"].rpartition(".")[2]}
 
 
 def first(number: int, offer: Offer) -> np.ndarray:

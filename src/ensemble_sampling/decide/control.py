@@ -106,6 +106,15 @@ def _guard(given: Any) -> dict[str, tuple[str, float]]:
     return found
 
 
+def settled(ledger: Ledger) -> int:
+    """The decision from which on the baseline is what it is now: those before it had another."""
+    first, last = 0, Control().baseline
+    for change in ledger.changes():
+        if change.name == CONTROL and change.value["baseline"] != last:
+            first, last = change.decision, change.value["baseline"]
+    return first
+
+
 def uniform(*words: Any) -> float:
     """A number in [0, 1) that only these words decide."""
     digest = blake2b(repr(words).encode(), digest_size=8).digest()

@@ -12,7 +12,7 @@ from ..intervals import NEVER
 from ..ledger.ledger import Ledger
 from ..sequences import evidence
 from . import metrics
-from .control import Control
+from .control import Control, settled
 
 KINDS = {
     "split": "the control group has another share than it should",
@@ -34,9 +34,11 @@ LATE, LEAST = 0.25, 3600.0  # of the time that there is; seconds of it
 GREEDY = 0.5  # of decisions in which some action had no chance
 LATELY = "number > (SELECT max(number) FROM decisions) - {}"
 SPLIT = """
-SELECT holdback, control, count(DISTINCT subject), sum(CASE WHEN subject IS NULL THEN 1 ELSE 0 END)
-FROM decisions {join} WHERE control IS NOT NULL AND holdback < 1 GROUP BY holdback, control
+SELECT holdback, control, count(*) FROM decisions {join} WHERE {held} AND (subject IS NULL OR number
+IN (SELECT min(number) FROM decisions {join} WHERE {held} GROUP BY subject))
+GROUP BY holdback, control
 """
+HELD = "control IS NOT NULL AND holdback < 1"
 TIMES = """
 SELECT d.time, o.time, o.expired
 FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision = d.number
@@ -95,10 +97,12 @@ def _split(ledger: Ledger) -> dict[str, str]:
 
 def _counted(ledger: Ledger, join: str) -> tuple[float, int, int, float]:
     """The evidence against the shares, how many units were left to the baseline, of how many, and
-    the share that should have been. A subject is one unit."""
+    the share that should have been. A subject is one unit, of the share that was held back when it
+    first came: after a change of the share it is drawn by the same number, which tells nothing
+    new."""
     by_share: dict[float, list[int]] = {}
-    for share, control, subjects, others in ledger.ask_all(SPLIT.format(join=join)):
-        by_share.setdefault(share, [0, 0])[int(control)] = int(subjects) + int(others)
+    for share, control, units in ledger.ask_all(SPLIT.format(join=join, held=HELD)):
+        by_share.setdefault(share, [0, 0])[int(control)] = int(units)
     if not by_share:
         return 0.0, 0, 0, 0.0
     shares = np.array([*by_share])
@@ -175,7 +179,8 @@ def _baseline(ledger: Ledger, control: Control) -> str | None:
     query = (
         "SELECT count(*), sum(CASE WHEN coalesce(action, CAST(chosen AS TEXT)) <> ? THEN 1 ELSE 0 "
         "END) "
-        f"FROM decisions WHERE control = 1 AND {LATELY.format(LATEST)}"
+        f"FROM decisions WHERE control = 1 AND holdback < 1 AND number >= {settled(ledger)} "
+        f"AND {LATELY.format(LATEST)}"
     )
     name = control.baseline["action"]
     ((count, other),) = ledger.ask_all(query, json.dumps(name))

@@ -1,29 +1,44 @@
 """What the bandit earns compared with the baseline that a part of decisions is left to."""
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import checks
 from ..intervals import Estimate
 from ..ledger.ledger import Ledger
 from ..ledger.reading import REVISED, REWARD
 from ..sequences import ALPHA, Pair
+from .control import settled
 
 MADE = """
 SELECT d.time, d.subject, d.control, d.holdback, d.baseline,
   substr(d.probabilities, CAST(d.chosen * {size} + 1 AS INTEGER), {size}), {value}{more}
 FROM decisions AS d {outcome}
-WHERE d.control IS NOT NULL AND d.holdback < 1 ORDER BY d.number
+WHERE d.control IS NOT NULL AND d.holdback < 1 AND d.number >= {first} AND d.time >= {since}
+ORDER BY d.number
 """
 OUTCOME = f"JOIN outcomes AS o ON o.decision = d.number{REVISED.format('d.number')}"
 METRIC = (
     "JOIN metrics AS m ON m.decision = d.number AND m.name = ? AND m.number = "
     "(SELECT max(number) FROM metrics WHERE decision = d.number AND name = m.name)"
 )
+
+
+def moment(since: Any) -> float:
+    """In seconds since 1970: a date, a while ago, or such a number; None is the beginning."""
+    if since is None:
+        return 0.0
+    if isinstance(since, timedelta):
+        return time.time() - since.total_seconds()
+    if isinstance(since, datetime):
+        return since.timestamp()
+    return float(checks.scalar("since", since, low=0.0))
 
 
 @dataclass(frozen=True)
@@ -110,20 +125,22 @@ class Compared(NamedTuple):
     keys: np.ndarray
 
 
-def read(ledger: Ledger, metric: str | None = None, more: str = "") -> Compared:
-    """All decisions made while a part was held back; `more` says a column to group by."""
+def read(ledger: Ledger, metric: str | None = None, more: str = "", since: float = 0.0) -> Compared:
+    """All decisions made while a part was left to the baseline that there is now, since a time;
+    `more` says a column to group by."""
     size = ledger.dtype.itemsize
     value, outcome, named = REWARD, OUTCOME, ()
     if metric is not None:
         value, outcome, named = "m.value", METRIC, (metric,)
     more = f", {more}" if more else ""
-    query = MADE.format(size=size, value=value, outcome=outcome, more=more)
+    about = {"first": settled(ledger), "since": float(since)}
+    query = MADE.format(size=size, value=value, outcome=outcome, more=more, **about)
     rows = [row for row in ledger.ask_all(query, *named) if row[6] is not None]
     columns = zip(*rows, strict=True) if rows else ((),) * 7
     time, subjects, control, share, baseline, chances, values, *keys = columns
     share, baseline = np.array(share, float), np.array(baseline, float)
     chance = np.frombuffer(b"".join(chances), ledger.dtype).astype(float)
-    units, groups = _numbered(subjects), _numbered(zip(subjects, share, strict=True))
+    units, groups = numbered(subjects), numbered(zip(subjects, share, strict=True))
     return Compared(
         np.array(time, float),
         np.array(control, bool),
@@ -134,7 +151,7 @@ def read(ledger: Ledger, metric: str | None = None, more: str = "") -> Compared:
     )
 
 
-def _numbered(names: Iterable[Any]) -> np.ndarray:
+def numbered(names: Iterable[Any]) -> np.ndarray:
     """The same number for the same name; one of its own for each without."""
     known: dict[Any, int] = {}
     found = []
@@ -189,10 +206,12 @@ def some(made: Compared, which: np.ndarray) -> Compared:
     return Compared(*(column[which] for column in made))
 
 
-def lift(ledger: Ledger, metric: str | None = None, daily: bool = False) -> Lift:
-    """What the bandit earns compared with the baseline; `daily`: also day by day (UTC), where the
-    interval of each day holds by itself."""
-    made = read(ledger, metric)
+def lift(
+    ledger: Ledger, metric: str | None = None, daily: bool = False, since: float = 0.0
+) -> Lift:
+    """What the bandit earns compared with the baseline since a time; `daily`: also day by day
+    (UTC), where the interval of each day holds by itself."""
+    made = read(ledger, metric, since=since)
     found, parts = estimated("all", made), []
     days = np.floor(made.time / 86400).astype(int)
     for day in np.unique(days).tolist() if daily else ():

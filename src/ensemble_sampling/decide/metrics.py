@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .. import checks
-from ..intervals import POWERS, Span, Weights
 from ..ledger.ledger import DecisionRow, Ledger
-from ..sequences import ALPHA, tail
+from ..sequences import ALPHA, mean
 from .control import Control
-from .lift import Interval, Lift, lift
+from .lift import Interval, Lift, lift, numbered
 
 LONGEST = 100  # characters of a name
 MOST = 50  # names in one call
@@ -19,11 +20,8 @@ LAST = (
     "FROM metrics AS m JOIN decisions AS d ON d.number = m.decision WHERE m.name = ? "
     "AND m.number = (SELECT max(number) FROM metrics WHERE decision = m.decision AND name = m.name)"
 )
-MINE = " AND (d.control IS NULL OR d.control = 0) AND d.number >= {since}"
-RANGE = (
-    "SELECT avg(value), min(value), max(value), min(CASE WHEN value IN (0, 1) THEN 1 ELSE 0 END) "
-)
-SUMS = ", ".join(["count(*)", *(f"sum({' * '.join(['1.0', *['v'] * b])})" for _, b in POWERS)])
+MINE = " AND (d.control IS NULL OR d.control = 0) AND d.number >= {first}"
+SINCE = " AND d.time >= {since}"
 
 
 @dataclass(frozen=True)
@@ -73,56 +71,56 @@ def observe(ledger: Ledger, id: str, decided: DecisionRow, values: Any) -> bool:
     return bool(new)
 
 
-def metrics(ledger: Ledger, control: Control) -> tuple[Metric, ...]:
-    """All that came, and all that should have."""
+def metrics(ledger: Ledger, control: Control, since: float = 0.0) -> tuple[Metric, ...]:
+    """All that came, and all that should have; of decisions since a time."""
     names = {name for (name,) in ledger.ask_all(NAMES)} | {*control.guard}
-    return tuple(_metric(ledger, control, name) for name in sorted(names))
+    return tuple(_metric(ledger, control, name, float(since)) for name in sorted(names))
 
 
-def _metric(ledger: Ledger, control: Control, name: str) -> Metric:
-    count = ledger.ask(f"SELECT count(*) {LAST}", name)
-    mean, bound = _mean(ledger, control, name), control.guard.get(name)
-    return Metric(name, count, mean, lift(ledger, name), bound, _beyond(mean, bound))
+def _metric(ledger: Ledger, control: Control, name: str, since: float) -> Metric:
+    count = ledger.ask(f"SELECT count(*) {LAST}{SINCE.format(since=since)}", name)
+    found, bound = _mean(ledger, control, name), control.guard.get(name)
+    broken, about = _beyond(found, bound), lift(ledger, name, since=since)
+    found = _mean(ledger, control, name, since) if since else found
+    return Metric(name, count, found, about, bound, broken)
 
 
-def _mean(ledger: Ledger, control: Control, name: str) -> Interval | None:
-    """The mean of the bandit's own decisions, in one pass over them."""
-    mine = MINE.format(since=control.since)
-    ((origin, low, high, clicks),) = ledger.ask_all(f"{RANGE} {LAST}{mine}", name)
-    if origin is None:
+def _mean(ledger: Ledger, control: Control, name: str, since: float = 0.0) -> Interval | None:
+    """The mean of the bandit's own decisions."""
+    mine = (MINE + SINCE).format(first=control.since, since=since)
+    rows = ledger.ask_all(f"SELECT d.subject, m.value {LAST}{mine}", name)
+    if not rows:
         return None
-    query = f"SELECT {SUMS} FROM (SELECT value - {origin!r} AS v {LAST}{mine}) AS away"
-    ((count, *powers),) = ledger.ask_all(query, name)
-    weights = Weights(count, tuple(powers), 1.0, origin)
-    alpha = tail(count, ALPHA / max(1, len(control.guard)))
-    return Interval.of(weights.mean(Span.seen(low, high, bool(clicks)), alpha))
+    subjects, values = zip(*rows, strict=True)
+    alpha = ALPHA / max(1, len(control.guard))
+    return Interval.of(mean(np.array(values, float), numbered(subjects), alpha))
 
 
-def _beyond(mean: Interval | None, bound: tuple[str, float] | None) -> bool:
-    if mean is None or bound is None:
+def _beyond(found: Interval | None, bound: tuple[str, float] | None) -> bool:
+    if found is None or bound is None:
         return False
     sign, limit = bound
-    end = mean.low if sign == "<=" else mean.high
+    end = found.low if sign == "<=" else found.high
     return end is not None and (end > limit if sign == "<=" else end < limit)
 
 
 def bounds(ledger: Ledger, control: Control) -> dict[str, str]:
     """A sentence for every bound that is broken, and for those of what nobody sends."""
-    found = {}
+    said = {}
     for name, (sign, limit) in control.guard.items():
-        mean = _mean(ledger, control, name)
-        if _beyond(mean, (sign, limit)):
-            found[name] = (
-                f"the mean of {name!r} is {mean} with the bandit, and should be {sign} {limit:g}: "
+        found = _mean(ledger, control, name)
+        if _beyond(found, (sign, limit)):
+            said[name] = (
+                f"the mean of {name!r} is {found} with the bandit, and should be {sign} {limit:g}: "
                 + ("the baseline decides" if control.halted else "look at what it chooses")
                 + ("; say `resume` to go on" if control.halted else ", or leave it to the baseline")
             )
-        elif mean is None and ledger.decisions - control.since >= UNSEEN:
-            found[name] = (
+        elif found is None and ledger.decisions - control.since >= UNSEEN:
+            said[name] = (
                 f"{name!r} has a bound, but no decision has a value of it: send it by "
                 f'observe(id, {{"{name}": ...}}), or give a guard without it'
             )
-    return found
+    return said
 
 
 class Guarding:

@@ -112,6 +112,8 @@ class Replica:
         self.host = bool(fact(agent, "host"))
         programs = Programs if self.host else Packed
         self.programs = programs(Rule(agent, self.setup.floor or None))
+        if isinstance(self.programs, Packed):
+            self.programs.expect(self._scale())
         _say_room(agent, self.programs.belief)
         self._known_outcomes: set[tuple[int, ...]] = set()
 
@@ -500,7 +502,8 @@ def resume(replica: Replica, ledger: Ledger, migrate: bool = False) -> Replica:
     if changed:
         replica.check_history(ledger)
         replica.forget(ledger)
-    replica.sync(ledger)
+    if not replica.follows:  # else it begins when it decides, which may have to be compiled for
+        replica.sync(ledger)
     if changed or recorded is None:
         ledger.describe(replica.setup.description)
         replica.save(ledger)

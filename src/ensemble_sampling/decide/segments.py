@@ -2,18 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..intervals import Span, weighted
 from ..ledger.ledger import Ledger
 from ..ledger.reading import REWARD
-from ..sequences import ALPHA, tail
-from .lift import OUTCOME, Interval, Lift, estimated, read, some
+from ..sequences import ALPHA, mean
+from .lift import OUTCOME, Compared, Interval, Lift, estimated, numbered, read, some
 from .overview import named
 
 LARGEST = 10  # segments that are told apart; the rest are the others
@@ -21,8 +20,9 @@ PARTS = 4  # of numbers
 ABSENT, OTHERS = "not said", "others"
 NAMED = 5  # actions whose shares are told
 MADE = f"""
-SELECT d.context, d.chosen, d.action, {REWARD}, d.control, d.probabilities
-FROM decisions AS d LEFT {OUTCOME} WHERE d.context IS NOT NULL ORDER BY d.number
+SELECT d.context, d.chosen, d.action, {REWARD}, d.control, d.probabilities, d.subject
+FROM decisions AS d LEFT {OUTCOME} WHERE d.context IS NOT NULL AND d.time >= {{since}}
+ORDER BY d.number
 """
 
 
@@ -64,8 +64,8 @@ class Segment:
 class Segments:
     """Those of one key, the largest first.
 
-    most, least: the names of those that gain most and least by the bandit as far as that can be
-        told: whose intervals do not reach the mean of all; None for none.
+    most, least: the names of those that gain most and least by the bandit, of those that surely
+        gain more and less than the others do; None for none.
     """
 
     key: str
@@ -80,10 +80,12 @@ class Segments:
         return "\n  ".join([f"{self.key}: {told}", *map(str, self.parts)])
 
 
-def segments(ledger: Ledger, key: str) -> Segments:
-    """How the bandit does by a key of the context."""
-    texts, chosen, rewards, best = [], [], [], []
-    for context, index, action, reward, control, shares in ledger.iterate(MADE):
+def segments(ledger: Ledger, key: str, since: float = 0.0) -> Segments:
+    """How the bandit does by a key of the context, in decisions since a time."""
+    texts, chosen, rewards, best, subjects = [], [], [], [], []
+    query = MADE.format(since=float(since))
+    for context, index, action, reward, control, shares, subject in ledger.iterate(query):
+        subjects.append(subject)
         probabilities = np.frombuffer(shares, ledger.dtype)
         texts.append(context)
         chosen.append(named(action, index))
@@ -93,42 +95,55 @@ def segments(ledger: Ledger, key: str) -> Segments:
     names = _grouped(texts, key)
     if not texts or (names == ABSENT).all():
         raise ValueError(f"no context has {key!r}: segments are by a key of contexts in words")
-    known, made = dict(zip(texts, names, strict=True)), read(ledger, more="d.context")
+    known, made = dict(zip(texts, names, strict=True)), read(ledger, more="d.context", since=since)
     groups = np.array([known.get(text) for text in made.keys], object)
     order = [name for name, _ in Counter(names.tolist()).most_common()]
     alpha, worth, likeliest = ALPHA / len(order), np.array(rewards, float), np.array(best, float)
-    found = []
+    found, units, apart = [], numbered(subjects), dict[str, int]()
     for name in order:
         rows = np.flatnonzero(names == name)
-        some_rewards = worth[rows][~np.isnan(worth[rows])]
+        rewarded = rows[~np.isnan(worth[rows])]
         mine = groups == name
         part = estimated(name, some(made, mine), alpha) if mine.any() else None
         counts = Counter(chosen[n] for n in rows.tolist()).most_common(NAMED)
         shares = {action: count / len(rows) for action, count in counts}
-        mean = _mean(some_rewards, alpha)
+        reward = _mean(worth[rewarded], units[rewarded], alpha)
+        apart[name] = _apart(made, mine, alpha / 2)
         own = likeliest[rows]
         own = own[~np.isnan(own)]
         explored = 1 - float(own.mean()) if len(own) else None
-        found.append(Segment(name, len(rows), len(some_rewards), mean, part, shares, explored))
-    whole = estimated("all", some(made, np.isin(groups, order)))
-    return Segments(key, tuple(found), *_extremes(found, whole))
+        found.append(Segment(name, len(rows), len(rewarded), reward, part, shares, explored))
+    return Segments(key, tuple(found), *_extremes(found, apart))
 
 
-def _mean(rewards: np.ndarray, alpha: float) -> Interval | None:
+def _mean(rewards: np.ndarray, units: np.ndarray, alpha: float) -> Interval | None:
     if not len(rewards):
         return None
-    every = weighted(np.ones(len(rewards)), rewards)
-    return Interval.of(every.mean(Span.of(rewards), tail(len(rewards), alpha)))
+    return Interval.of(mean(rewards, np.unique(units, return_inverse=True)[1], alpha))
 
 
-def _extremes(found: Sequence[Segment], whole: Lift) -> tuple[str | None, str | None]:
-    """The segments that gain most and least, of those that surely gain more or less than all."""
-    if whole.difference is None:
-        return None, None
-    middle = whole.difference.value
-    gains = [(one.name, one.lift.difference) for one in found if one.lift and one.lift.difference]
-    above = [(g.value, name) for name, g in gains if g.low is not None and g.low > middle]
-    below = [(g.value, name) for name, g in gains if g.high is not None and g.high < middle]
+def _apart(made: Compared, mine: np.ndarray, alpha: float) -> int:
+    """1 where a segment surely gains more by the bandit than the others do, -1 where less. Each of
+    the two intervals, which must not meet, may be wrong with the chance `alpha`."""
+    others = np.array([key is not None for key in made.keys], bool) & ~mine
+    parts = [estimated("", some(made, which), alpha).difference for which in (mine, others)]
+    (own, rest) = parts
+    if own is None or rest is None:
+        return 0
+    above = own.low is not None and rest.high is not None and own.low > rest.high
+    below = own.high is not None and rest.low is not None and own.high < rest.low
+    return above - below
+
+
+def _extremes(found: Sequence[Segment], apart: Mapping[str, int]) -> tuple[str | None, str | None]:
+    """The segments that gain most and least, of those that surely gain more or less."""
+    gains = [
+        (one.lift.difference.value, one.name)
+        for one in found
+        if one.lift is not None and one.lift.difference is not None
+    ]
+    above = [(value, name) for value, name in gains if apart[name] > 0]
+    below = [(value, name) for value, name in gains if apart[name] < 0]
     return max(above)[1] if above else None, min(below)[1] if below else None
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -18,11 +19,16 @@ from ..core import Key
 from .world import Episode, Step
 
 
-def _missing(name: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(
-        f"es.episodes.{name} needs {name.lower()}: pip install 'ensemble-sampling[episodes]'",
-        name=name.lower(),
-    )
+def _package(adapter: str) -> Any:
+    """What an adapter is for, which is installed by an extra."""
+    name = adapter.lower()
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:  # it is there, and lacks something itself
+            raise
+        words = f"es.episodes.{adapter} needs {name}: pip install 'ensemble-sampling[episodes]'"
+        raise ModuleNotFoundError(words, name=name) from error
 
 
 class Gymnax(eqx.Module):
@@ -86,11 +92,7 @@ class Gymnax(eqx.Module):
 @lru_cache
 def _gymnax(name: str) -> tuple[Any, Any]:
     """The environment of a name and its parameters."""
-    try:
-        import gymnax  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise _missing("Gymnax") from error
-    return gymnax.make(checks.text("name", name))
+    return _package("Gymnax").make(checks.text("name", name))
 
 
 def _arrays(state: Any) -> Any:
@@ -158,10 +160,7 @@ class _Host:
 
     def __init__(self, make: Any):
         if isinstance(make, str):
-            try:
-                import gymnasium  # pyright: ignore[reportMissingImports]
-            except ImportError as error:
-                raise _missing("Gymnasium") from error
+            gymnasium = _package("Gymnasium")
             self.make = lambda: gymnasium.make(make)
         elif callable(make):
             self.make = make

@@ -89,7 +89,7 @@ class Ragged:
         self._file.seek(sum(self.sizes[:start]) * size)
         rows = np.frombuffer(self._file.read(count * size), self.dtype).reshape(count, *self._row)
         if (sizes == self.shape[1]).all():  # nothing to be filled up
-            return rows.reshape(len(sizes), -1, *self._row)
+            return rows.reshape(len(sizes), self.shape[1], *self._row)
         action = np.arange(self.shape[1])
         found = rows[np.cumsum(sizes, axis=0) - sizes + np.minimum(action, sizes - 1)]
         found[action >= widths] = 0

@@ -134,6 +134,10 @@ class Packed:
 
         return jax.tree.map(about, State(scale, self.belief))
 
+    def expect(self, scale: Scale | None) -> None:
+        """Take the programs for its states, before there is one: `kind` says which they are."""
+        self._use(Layout.of(State(scale, self.belief))[0])
+
     def hold(self, state: State) -> Held:
         layout, leaves = Layout.of(state)
         self._use(layout)

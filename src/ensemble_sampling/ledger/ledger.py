@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
@@ -16,7 +17,7 @@ from .columns import Entries, columns
 from .offers import BATCH, KNOWN, Writer
 from .opening import REVISIONS, open_tables
 from .reading import RECENT, History, Pending, Recent
-from .retention import Retention
+from .retention import Going, Retention
 from .rows import (
     PAGE,
     Base,
@@ -37,11 +38,12 @@ from .rows import (
 )
 from .schema import INSERT
 from .settings import Blobs, Settings
-from .sqlite import Database, Place, database
+from .sqlite import Database, Place, database, in_words
 from .transactions import Process, Transactions, explained
 
 ID = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,17})")
 NO_TURN = nullcontext()
+PART = 100_000  # decisions that are removed in one turn
 Rows = dict[str, list[Any]]  # by table
 
 
@@ -554,20 +556,23 @@ class Ledger:
         return sum(0 < (row.sequence or 0) <= last for row in self.find(numbers).values())
 
     def retain(self, since: float, states: Callable[[], Mapping[str, bytes]]) -> int:
-        """Remove decisions made before the time `since`, and all that came of them; how many.
+        """Remove decisions made before the time `since`, and all that came of them; how many. Of
+        more than `PART` the oldest so many, since others wait meanwhile: call it again.
 
         states: gives the base that replays begin at from now on, by the names of their snapshots;
             called within the turn, so that it knows every outcome there is.
         """
-        with self._removing() as db:
-            query = "SELECT min(number) FROM decisions WHERE time >= ?"
-            first, base = db.execute(query, (since,)).fetchone()[0], self._transactions.base
-            first = self.decisions if first is None else first
-            if first <= base.decisions:
+        first = min(self._retention.first_since(since), self.base.decisions + PART)
+        if first <= self.base.decisions:
+            return 0
+        unused = self._retention.unused(Going(first))
+        with self._removing():
+            before = self._transactions.base.decisions
+            if first <= before:
                 return 0
             self._retention.rebase(states())
-            self._retention.remove_before(first)
-        return first - base.decisions
+            self._retention.remove_before(first, unused)
+        return first - before
 
     def erase(self, subject: str, states: Callable[[], Mapping[str, bytes]] | None) -> int:
         """Remove what was said of the decisions about a subject, and what came of them; how many.
@@ -575,6 +580,9 @@ class Ledger:
         states: as for `retain`, where the agents go on knowing it; None: they are to learn all
             again without it.
         """
+        if not self._retention.find(subject):
+            return 0
+        unused = self._retention.unused(Going(subject=subject))
         with self._removing():
             numbers = self._retention.find(subject)
             if not numbers:
@@ -587,7 +595,7 @@ class Ledger:
             waiting = [OutcomeRow(n, None, None) for n in numbers if known[n].sequence is None]
             revised = [RevisionRow(n, None, None) for n in told] if states is None else []
             self.add_outcomes(waiting, revised)
-            self._retention.erase(numbers, states is not None)
+            self._retention.erase(subject, states is not None, unused)
         return len(numbers)
 
     @contextmanager
@@ -600,8 +608,14 @@ class Ledger:
             for cache in (self._recent, self._pending, self._offers):
                 cache.clear()
             self._counts.lose()
-        with explained(self._database, "cannot give back the room of what was removed"):
+        try:
             self._database.compact()
+        except (OSError, *self._database.errors) as error:  # it is removed all the same
+            warnings.warn(
+                f"could not give back the room of what was removed from {self._database.name}: "
+                f"{in_words(error)}; the next removal tries again",
+                stacklevel=4,
+            )
 
     def table(self, rows: range | None = None) -> dict[str, list[Any]]:
         """Every decision, or some, in columns that `pandas.DataFrame` and Parquet take as is."""

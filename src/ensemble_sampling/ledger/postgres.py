@@ -46,6 +46,7 @@ WAITING = {
     "tcp_user_timeout": 10000,
 }
 WRITER = "-c lock_timeout=5s -c statement_timeout=60s -c idle_in_transaction_session_timeout=10min"
+VACUUM = "1h"  # at most
 READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 TURN = (
@@ -378,11 +379,21 @@ class Postgres:
         """The server does it by itself."""
 
     def compact(self) -> None:
-        """Rows that were removed or changed stay in the files until they are vacuumed. Days are no
-        partitions: to drop one waits for all who read, and all who come later wait for that."""
-        tables = ("decisions", "outcomes", "offers", "items", "revisions", "events", "opinions")
-        for table in tables:
-            self.execute(f"VACUUM {table}")
+        """Rows that were removed or changed stay in the files until they are vacuumed, which may
+        take longer than a statement otherwise may; what somebody else is at is left to them.
+
+        Days are no partitions, which could be dropped at once: whoever drops one waits for all who
+        read, and all who come later wait for that. Rows of one day also say what others refer to
+        (`items`, `offers`). Removing them takes time in proportion to what goes, and is done in
+        parts, see `Ledger.retain`.
+        """
+        tables = ", ".join(table for table in TABLES if table != "leases")
+        self.execute(f"SET statement_timeout = '{VACUUM}'")
+        try:
+            self.execute(f"VACUUM (SKIP_LOCKED) {tables}")
+        finally:
+            with suppress(self._driver.Error):
+                self.execute("RESET statement_timeout")
 
     def close(self) -> None:
         try:

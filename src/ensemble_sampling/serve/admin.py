@@ -1,8 +1,8 @@
 """What an administrator does to a bandit that several processes serve: change its settings, its
 shadows and the agent in charge, and import what another bandit has learned."""
 
-import time
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -12,6 +12,7 @@ from msgspec import structs
 
 from .. import checks
 from ..decide import shadows
+from ..decide.baselines import RULE, made
 from ..decide.control import Control
 from ..decide.replica import Replica, base_states, resume
 from ..decide.snapshots import SNAPSHOT
@@ -20,24 +21,32 @@ from ..files import Damaged
 from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, HELD, SETTINGS, Replicas, as_served
-from .types import Refused, Settings, refusing
+from .replicas import settings as stored
+from .types import Refused, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
 BEGUN, SHADOWS = "begun", "shadows"  # changes that are no settings
 
 
-def configure(replicas: Replicas, settings: Settings, who: str | None = None) -> None:
-    """Change the settings, in all processes; the ledger keeps who did."""
+def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = None) -> None:
+    """Change some settings, in all processes, by name: the others stay as they are. The ledger
+    keeps who did."""
     with replicas.change():
         ledger, main = replicas.ledger, replicas.main
+        settings = structs.replace(stored(ledger), **given)
         with refusing():
             checks.outcome(settings.default)
             if settings.wait is not None and main.width is not None:
                 main.outcome(settings.default, ledger)  # refuses what the agent cannot learn
-            given = {name: getattr(settings, name) for name in HELD}
+            held = {name: value for name, value in given.items() if name in HELD}
+            if held.get("baseline") == RULE:
+                if replicas.rule is None:
+                    raise ValueError('the baseline "rule" is one of the file of `serve --agents`')
+                held["baseline"] = replicas.rule
             control = Control.of(ledger, ledger.decision_id(0))
-            control = control.changed(ledger, main.setup, **given)
+            control = control.changed(ledger, main.setup, **held)
+            made(control.baseline, replicas.rule, main.setup, ledger)  # refuses an unknown rule
         control.record(ledger, who)
         apprentice = shadows.recorded(ledger).get(APPRENTICE)
         if settings.mode == "apprentice" and apprentice is None:
@@ -53,6 +62,7 @@ def halt(replicas: Replicas, metric: str) -> None:
     """Leave all decisions to the baseline, since the bound of a metric is broken."""
     with replicas.change():
         control = replace(Control.of(replicas.ledger), halted=metric)
+        replicas.divided(control)  # nobody decides where its rule is unknown
         control.record(replicas.ledger, "guardrail")
 
 
@@ -107,12 +117,6 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
             Columns.recorded(known.get("columns"))
         replicas.ledger.describe({**said, **known})
         replicas.reload()
-
-
-def retain(replicas: Replicas, days: float) -> int:
-    """See `Bandit.retain`."""
-    with replicas.door:
-        return replicas.ledger.retain(time.time() - days * 86400, partial(_base_states, replicas))
 
 
 def erase(replicas: Replicas, subject: str, keep: bool) -> int:

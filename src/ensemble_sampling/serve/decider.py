@@ -17,13 +17,14 @@ from ..decide.replica import MANY, Replica
 from ..decide.sticky import again
 from ..inputs.offer import Offer
 from ..ledger.ledger import DecisionRow, Event, Opinion
-from ..ledger.rows import decided
+from ..ledger.rows import Held, decided
 from . import types
 from .outcomes import observe
 from .replicas import Replicas
 from .types import Choose, Decision, Learn, Refused
 
 MISTAKES = (TypeError, ValueError, OverflowError, RecursionError)  # in a request
+ELSEWHERE = Held(True, 1.0, 1.0)  # made by a caller: no part of what is compared
 RECENT = 100  # decisions whose shapes of offers are compiled for at the start
 
 
@@ -62,6 +63,7 @@ class Decider:
         self.replicas, self._ledger, self.warmed = replicas, replicas.ledger, False
         self._rng = np.random.default_rng()  # without a seed: no two processes may draw alike
         self._sizes: dict[Any, int] = {}  # for how many offers of a shape there are programs
+        self._missing: dict[Any, Offer | None] = {}  # by shape; None: they are being compiled
 
     def work(
         self,
@@ -100,7 +102,10 @@ class Decider:
         for group in groups:
             main, offers = self._read(main, group)
             read.append(offers)
-        hurry = hurry and main is self.replicas.main  # one that grew is compiled in any case
+        given = [offer for offers in read if isinstance(offers, list) for offer in offers]
+        chance = hurry and self._guesses(main, given)
+        # One that grew is compiled in any case.
+        hurry = hurry and not chance and main is self.replicas.main
         made: list[list[Draft] | Refused | Later] = []
         able: list[tuple[Choose, Offer, np.ndarray]] = []
         for group, offers in zip(groups, read, strict=True):
@@ -108,11 +113,30 @@ class Decider:
             made.append([] if isinstance(tables, list) else tables)
             if isinstance(tables, list) and isinstance(offers, list):
                 able += zip(group, offers, tables, strict=True)
-        drafts = iter(self._draft(main, able, hurry))
+        drafts = iter(self._by_chance(able) if chance else self._draft(main, able, hurry))
         for group, found in zip(groups, made, strict=True):
             if isinstance(found, list):
                 found += islice(drafts, len(group))
         return main, made
+
+    def _guesses(self, main: Replica, offers: Sequence[Offer]) -> bool:
+        """Whether chance decides: the default agent has learned nothing, and would do the same once
+        its programs are compiled, for which the first visitors need not wait."""
+        now = main.version
+        if main.setup.recipe is None or main.agent is None or self.replicas.shadows.awake:
+            return False
+        if now is not None and now.outcomes:
+            return False
+        missing = self._new(main, offers)
+        for offer in missing:
+            self._missing.setdefault(self._shape(main, offer), offer)
+        return bool(missing)
+
+    def missing(self) -> list[Offer]:
+        """The offers of those shapes for which programs have to be compiled; once each."""
+        found = [offer for offer in self._missing.values() if offer is not None]
+        self._missing = dict.fromkeys(self._missing)
+        return found
 
     def _read(
         self, main: Replica, group: Sequence[Choose]
@@ -121,15 +145,19 @@ class Decider:
         learns the history first: it would else decide as if there were none."""
         try:
             offers = [main.inputs.read(o.actions, o.context, o.available) for o in group]
+            for one, offer in zip(group, offers, strict=True):
+                if one.made_at is not None and offer.available.sum() != 1:
+                    raise ValueError("a decision with `made_at` has one available action: its own")
             if all(map(main.inputs.covers, offers)):
                 return main, offers
             grown = main.covering(offers)
         except MISTAKES as error:
             return main, Refused("invalid", str(error))
         with self._ledger.turn(write=False):
-            learner = Replica(grown.setup)
-            learner.sync(self._ledger)
-            grown.version = learner.version
+            if self._ledger.outcomes:
+                learner = Replica(grown.setup)
+                learner.sync(self._ledger)
+                grown.version = learner.version
         return grown, offers
 
     def _tables(
@@ -142,7 +170,7 @@ class Decider:
             tables = [main.table(offer) for offer in offers]
         except MISTAKES as error:
             return Refused("invalid", str(error))
-        new = self._new(offers) if hurry else []
+        new = self._new(main, offers) if hurry else []
         return Later(new[0]) if new else tables
 
     def _draft(
@@ -154,7 +182,7 @@ class Decider:
         numbers = self._rng.integers(2**32, size=len(asked)).tolist()
         offers, tables = [offer for _, offer, _ in asked], [table for *_, table in asked]
         state = main.sync(self._ledger)
-        if hurry and len(asked) > 1 and self._new(offers, MANY):
+        if hurry and len(asked) > 1 and self._new(main, offers, MANY):
             each = zip(numbers, offers, tables, strict=True)  # until programs are compiled
             drawn = [main.choose_many([n], [o], [t], state)[0] for n, o, t in each]
         else:
@@ -164,22 +192,34 @@ class Decider:
         every = zip(numbers, asked, drawn, strict=True)
         return [self._chosen(number, *one[:2], found) for number, one, found in every]
 
+    def _by_chance(self, asked: Sequence[tuple[Choose, Offer, np.ndarray]]) -> list[Draft]:
+        """Choose any of the available actions, all as likely."""
+        made = []
+        for request, offer, _ in asked:
+            shares = offer.available / offer.available.sum()
+            drawn = Drawn(self._index(shares), shares, None)
+            made.append(self._chosen(int(self._rng.integers(2**32)), request, offer, drawn))
+        return made
+
     def _chosen(self, number: int, request: Choose, offer: Offer, drawn: Drawn) -> Draft:
         """The decision, from what the agent has drawn and by the settings."""
         (index, shares, values), free = drawn, offer.available
-        settings, ledger = self.replicas.settings, self._ledger
-        if settings.mode == "apprentice":
+        settings, ledger, now = self.replicas.settings, self._ledger, time.time()
+        theirs = request.made_at
+        if settings.mode == "apprentice" or theirs is not None:
             index = int(free.argmax())
             shares = (np.arange(len(free)) == index).astype(shares.dtype)
         elif settings.floor:
             shares = (1 - settings.floor) * shares + settings.floor * free / free.sum()
             index = self._index(shares)
         held, divider = None, self.replicas.divider
-        if divider is not None and settings.mode != "apprentice":
+        if theirs is not None:
+            now, held = min(theirs, now), ELSEWHERE
+        elif divider is not None and settings.mode != "apprentice":
             made = Drawn(index, shares, values)
             index, shares, held = divider.divide(number, offer, made, request.subject)
         shares = shares.astype(ledger.dtype, copy=False)
-        row = decided(number, time.time(), offer, index, shares, request.subject, held)
+        row = decided(number, now, offer, index, shares, request.subject, held)
         shadows, apprentice = self.replicas.shadows, self.replicas.apprentice
         said = shadows.opinions(ledger, [row]) if shadows.awake else []
         if settings.mode == "apprentice" and apprentice is not None:
@@ -211,7 +251,8 @@ class Decider:
             if key in known:
                 made.append(known[key])
                 continue
-            held = self._holds(row, mine) if sticky else None
+            again = sticky and request.made_at is None
+            held = self._holds(row, mine) if again else None
             if held is not None:
                 made.append(held)
                 if request.event:
@@ -324,9 +365,8 @@ class Decider:
         others = [one.programs.kind for _, one in self.replicas.shadows.awake.values()]
         return rows, offer.actions is None, main.programs.kind, *others
 
-    def _new(self, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
+    def _new(self, main: Replica, offers: Iterable[Offer], size: int = 1) -> list[Offer]:
         """The offers without a compiled program for so many of their shape at once."""
-        main = self.replicas.main
         if main.host:
             return []
         return [offer for offer in offers if self._sizes.get(self._shape(main, offer), 0) < size]
@@ -352,7 +392,8 @@ class Decider:
         return size < MANY
 
     def warm(self, seconds: float = 3.0) -> None:
-        """Compile for the shapes of the last offers, so that the first requests need not wait."""
+        """Compile for the shapes of the last offers, or where there were none for those that a
+        declared agent must expect, so that the first requests need not wait."""
         if self.warmed:
             return
         with self.replicas.door:
@@ -361,7 +402,7 @@ class Decider:
                 number = ledger.decisions
                 rows = [*ledger.between(max(0, number - RECENT), number)]
             if main.agent is None or not rows:
-                return
+                return self._warm_declared(main)
             self.warmed = True
             found = [row.offer for row in rows if row.offer is not None]
             shapes = [self._shape(main, offer) for offer in found]
@@ -372,6 +413,21 @@ class Decider:
                 if time.monotonic() < end:
                     self.prepare(offers[shape], size)
             size *= 2
+
+    def _warm_declared(self, main: Replica) -> None:
+        """Compile for the first offer to an agent whose actions or features are known: its fixed
+        actions, or two rows."""
+        if main.agent is None or main.host or main.setup.recipe is not None:
+            return
+        width = main.width or 0
+        row = [0.0] * width if main.inputs.hasher is None else {"feature": 0.0}
+        for given in ((None, None), (None, row), ([row, row], None)):
+            with suppress(*MISTAKES):
+                offer = main.inputs.read(*given, None)
+                grown = main.covering([offer])
+                grown.choose_many([0], [offer], [grown.table(offer)], grown.fresh())
+                self._sizes[self._shape(grown, offer)] = 1
+                return
 
 
 def _state(replica: Replica) -> Any:

@@ -69,6 +69,7 @@ class Engine:
     place: a folder, or `postgresql://...#name`.
     options: the configuration of a bandit that is begun.
     candidates: agents that may become shadows, by name.
+    rule: the function that decides for the control group, if it is one.
     learns: whether this process may become the one that learns.
     begins: whether to begin a bandit that is not there yet; else that is refused as unknown.
     """
@@ -79,11 +80,12 @@ class Engine:
         place: Any,
         options: Options | None = None,
         candidates: Mapping[str, Any] | None = None,
+        rule: Any = None,
         *,
         learns: bool = True,
         begins: bool = True,
     ):
-        self.name, self.replicas = name, Replicas(place, options, candidates, begins)
+        self.name, self.replicas = name, Replicas(place, options, candidates, rule, begins)
         self.decider = Decider(self.replicas)
         self.reader = Reader(place, self.decider)
         try:
@@ -184,6 +186,8 @@ class Engine:
                     request.future.set_exception(answer)
                 else:
                     request.future.set_result(answer)
+            for offer in self.decider.missing():
+                self._begin(self._compile(offer))
             if not all(request.decides for request in batch):
                 self._woken.set()
         self._working = False
@@ -204,11 +208,12 @@ class Engine:
     async def _run(self, pool: ThreadPoolExecutor, job: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, job, *given)
 
-    async def _compile(self, offer: Any, request: Request) -> None:
-        """Compile for one offer of a new shape, for which the request waits, and then for two,
-        four, ... at once."""
+    async def _compile(self, offer: Any, request: Request | None = None) -> None:
+        """Compile for one offer of a new shape, for which the request waits if there is one, and
+        then for two, four, ... at once."""
         more, size = await self._run(self._pools.compile, self.decider.prepare, offer, 1), 2
-        self._submit(request)
+        if request is not None:
+            self._submit(request)
         while more and not self._ending:
             more = await self._run(self._pools.prepare, self.decider.prepare, offer, size)
             size *= 2

@@ -99,32 +99,32 @@ class Reader:
                 del self._found[next(iter(self._found))]
             return found
 
-    def lift(self, metric: str | None, daily: bool) -> Lift:
+    def lift(self, metric: str | None, daily: bool, since: float = 0.0) -> Lift:
         """See `Bandit.lift`."""
 
         def read() -> Lift:
             with self._ledger() as ledger:
-                return lift(ledger, metric, daily)
+                return lift(ledger, metric, daily, since)
 
-        return self._seldom(("lift", metric, daily), read)
+        return self._seldom(("lift", metric, daily, since), read)
 
-    def metrics(self) -> tuple[Metric, ...]:
+    def metrics(self, since: float = 0.0) -> tuple[Metric, ...]:
         """See `Bandit.metrics`."""
 
         def read() -> tuple[Metric, ...]:
             with self._ledger() as ledger:
-                return metrics(ledger, Control.of(ledger))
+                return metrics(ledger, Control.of(ledger), since)
 
-        return self._seldom("metrics", read)
+        return self._seldom(("metrics", since), read)
 
-    def segments(self, key: str) -> Segments:
+    def segments(self, key: str, since: float = 0.0) -> Segments:
         """See `Bandit.segments`."""
 
         def read() -> Segments:
             with self._ledger() as ledger, _refused("unknown"):
-                return segments(ledger, key)
+                return segments(ledger, key, since)
 
-        return self._seldom(("segments", key), read)
+        return self._seldom(("segments", key, since), read)
 
     def changes(self) -> list[dict[str, Any]]:
         """Which settings were changed, when and by whom, oldest first."""

@@ -27,6 +27,7 @@ class Replicas:
     place: a folder, or `postgresql://...#name`.
     given: the configuration as it was given; `options` are those of the agent in charge.
     candidates: agents that may become shadows, by name.
+    rule: the function that decides for the control group, if it is one.
     begins: whether to record the configuration where nobody has; else that is `unknown`.
     main: the replica of the agent in charge.
     name: of the candidate that was promoted, else "default".
@@ -45,9 +46,11 @@ class Replicas:
         place: Any,
         given: Options | None = None,
         candidates: Mapping[str, Any] | None = None,
+        rule: Any = None,
         begins: bool = True,
     ):
         self.given, self.candidates = given or Options(), dict(candidates or {})
+        self.rule = rule
         self.door = threading.RLock()
         self.main, self.shadows = Replica(as_served(self.given), follows=True), Shadows()
         self.settings, self.began = Settings(), False
@@ -76,7 +79,7 @@ class Replicas:
         shadow, keeps its state."""
         former = [self.main, *self.shadows.replicas().values()]
         self.name, self.options, self.main = self._in_charge()
-        self.divider = self._divider(self.control)
+        self.divider = self.divided(self.control)
         self.take_settings(self.ledger)
         self.apprentice = recorded(self.ledger).get(APPRENTICE)
         self.shadows = self.watching(self.ledger, self.main)
@@ -95,10 +98,11 @@ class Replicas:
             self._changed = ledger.changed
             self.settings, control = settings(ledger), Control.of(ledger)
             if control != self.control:
-                self.control, self.divider = control, self._divider(control)
+                self.control, self.divider = control, self.divided(control)
 
-    def _divider(self, control: Control) -> Divider | None:
-        return Divider.of(control, None, self.main.setup, self.ledger)
+    def divided(self, control: Control) -> Divider | None:
+        """What leaves decisions to the baseline by these settings."""
+        return Divider.of(control, self.rule, self.main.setup, self.ledger)
 
     def _in_charge(self) -> tuple[str, Options, Replica]:
         """(name, options, replica) of the agent that the ledger was begun with, or else of the

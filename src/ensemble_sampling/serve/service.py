@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from ..decide.baselines import Unruled
 from ..decide.setup import Options
 from ..files import Damaged
 from ..inputs.offer import names_of
@@ -46,6 +47,8 @@ def why(error: Exception) -> str:
         return "its ledger is damaged; restore a backup"
     if isinstance(error, OSError):
         return "its ledger cannot be read or written; the service's log says why"
+    if isinstance(error, Unruled):
+        return str(error)
     return "it was begun with another configuration; the service's log says more"
 
 
@@ -257,7 +260,8 @@ class Service:
     def _engine(self, name: str, options: Options, begins: bool) -> Engine:
         place, candidates = self.storage.ledger(name), self.agents.candidates
         learns = self.role != "decide"
-        return Engine(name, place, options, candidates, learns=learns, begins=begins)
+        rule = self.agents.rules.get(name)
+        return Engine(name, place, options, candidates, rule, learns=learns, begins=begins)
 
     async def _open_all(self) -> None:
         """No request comes to a process that only learns, so it opens bandits by itself."""

@@ -101,12 +101,17 @@ class Choose(Offer):
 
     `slot` is which of several decisions of one event it is. For one that is `deferred`, no outcome
     is assumed before it is activated. `subject` is whom it is about, see `Erase`.
+
+    `made_at`: when the caller made it by itself, since the service was away, in seconds since 1970.
+    The one action that is available is what it took. It is recorded as made for certain by somebody
+    else: neither the bandit nor the control group is compared by it.
     """
 
     event: Word | None = None
     slot: Slot = ""
     deferred: bool = False
     subject: Word | None = None
+    made_at: Annotated[float, Meta(ge=0, le=1e11)] | None = None
 
 
 class ChooseMany(Body):
@@ -185,7 +190,7 @@ class Settings(Body):
     retain: days for which decisions and what came of them are kept; None: for ever.
     holdback: the share of decisions, or of subjects where these are named, left to the baseline.
     baseline: "first" (that is available), "uniform", {"action": NAME}, "frozen" (the agent as it is
-        now), or {"frozen": DATE}.
+        now), {"frozen": DATE}, or "rule" (the function that `serve --agents` has for it).
     sticky: seconds for which a subject is given the same action again.
     guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
     fallback: whether one that is broken leaves all decisions to the baseline, until `resume`.
@@ -198,7 +203,7 @@ class Settings(Body):
     floor: Share = 0.0
     retain: Days | None = None
     holdback: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    baseline: str | dict[str, Label] = "first"
+    baseline: str | dict[str, Any] = "first"
     sticky: Seconds = 0.0
     guard: dict[str, Bound] = {}
     fallback: bool = False

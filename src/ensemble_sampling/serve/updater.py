@@ -9,10 +9,10 @@ from typing import Any
 
 from ..decide import health
 from ..decide.metrics import Guarding
-from ..decide.replica import Replica, resume
+from ..decide.replica import Replica, base_states, resume
 from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
-from ..ledger.ledger import Ledger
+from ..ledger.ledger import PART, Ledger
 from . import admin
 from .outcomes import expire
 from .replicas import Replicas, as_served
@@ -82,7 +82,7 @@ class Updater:
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
         self._saved, self._followed = 0, False
-        self._ledger = Ledger(place, shared=True, durable=False)  # it writes nothing but leases
+        self._ledger = Ledger(place, shared=True, durable=False)  # it writes leases, and removes
 
     def step(self) -> None:
         """Learn new outcomes, or take over the state that another process has learned."""
@@ -127,10 +127,18 @@ class Updater:
             expire(self._replicas, now.wait, now.default)
         if now.retain is not None and time.monotonic() >= self._remove:
             self._remove = time.monotonic() + REMOVE
-            admin.retain(self._replicas, now.retain)
+            since = time.time() - now.retain * 86400
+            if self._ledger.retain(since, self._base_states) == PART:  # there may be more
+                self._remove = 0.0
         beyond = self._guarding.broken(self._ledger, self._replicas.control)
         if beyond is not None and now.fallback:
             admin.halt(self._replicas, beyond)
+
+    def _base_states(self) -> dict[str, bytes]:
+        """Within the turn that removes decisions."""
+        if self._loaded != self._ledger.configured:
+            self._reload()
+        return base_states([self._replica, *self._shadows.replicas().values()], self._ledger)
 
     def _hand_on(self, shadow: str | None, replica: Replica) -> bool:
         """Give the deciding replica what this one has learned, unless that one knows more: after a

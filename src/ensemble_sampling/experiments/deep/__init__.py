@@ -80,7 +80,7 @@ RLSVI_WILD = LearningTimes(
     "rlsvi-stochastic",
     "RLSVI, stochastic",
     [series(NOISE, agents.learned_noise, world=wild_sea)],
-    10_000,
+    3000,
     20,
     2,
     120.0,

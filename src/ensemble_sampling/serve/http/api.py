@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from ...decide.lift import Lift
@@ -17,7 +18,7 @@ from ..storage import by_name
 from ..types import Refused
 from . import metrics
 from .keys import SCOPES
-from .operation import Call, Operation, Range, Reply, operation
+from .operation import Call, Operation, Range, Reply, operation, who
 
 OFFER = {
     "actions": {"news": {"kind": "politics", "age": 2}, "match": {"kind": "sport", "age": 1}},
@@ -141,31 +142,33 @@ def log(call: Call) -> types.Page:
     return call.engine.reader.page(call.query["first"], call.query["count"])
 
 
-DAILY = {"daily": Range(0, 0, 1, "1: also day by day")}
+SINCE = {"since": Range(0, 0, 2**40, "seconds since 1970, of decisions; 0: all")}
+DAILY = {"daily": Range(0, 0, 1, "1: also day by day"), **SINCE}
 
 
 @operation("GET", "lift", "read", query=DAILY)
 def lift(call: Call) -> Lift:
     """What the bandit earns compared with the baseline that a part of decisions is left to."""
-    return call.engine.reader.lift(None, call.query["daily"] == 1)
+    return call.engine.reader.lift(None, call.query["daily"] == 1, call.query["since"])
 
 
-@operation("GET", "metrics", "read")
+@operation("GET", "metrics", "read", query=SINCE)
 def observed(call: Call) -> list[Metric]:
     """What else came of decisions, with the bandit and without, and within its bounds or not."""
-    return list(call.engine.reader.metrics())
+    return list(call.engine.reader.metrics(call.query["since"]))
 
 
 @operation("GET", "metrics/{metric}", "read", query=DAILY)
 def metric(call: Call) -> Lift:
     """The values of a metric with the bandit and without."""
-    return call.engine.reader.lift(call.params["metric"], call.query["daily"] == 1)
+    daily, since = call.query["daily"] == 1, call.query["since"]
+    return call.engine.reader.lift(call.params["metric"], daily, since)
 
 
-@operation("GET", "segments/{key}", "read")
+@operation("GET", "segments/{key}", "read", query=SINCE)
 def segments(call: Call) -> Segments:
     """Reward, lift, actions and exploration by what contexts say under a key."""
-    return call.engine.reader.segments(call.params["key"])
+    return call.engine.reader.segments(call.params["key"], call.query["since"])
 
 
 @operation("GET", "changes", "read")
@@ -263,9 +266,7 @@ async def create(call: Call, body: types.Create) -> types.Bandit:
         )
     call.status, call.engine = 201 if new else 200, await call.service.find(call.name)
     if new:
-        await asyncio.to_thread(
-            admin.begun, call.engine.replicas, structs.asdict(given), _who(call)
-        )
+        await asyncio.to_thread(admin.begun, call.engine.replicas, structs.asdict(given), who(call))
     return about.run(call)
 
 
@@ -275,22 +276,27 @@ def settings(call: Call) -> types.Settings:
     return call.engine.replicas.settings
 
 
-@operation("PUT", "settings", "admin", 409, example={"wait": 600, "default": 0.0, "floor": 0.05})
+SOME = {"wait": 600, "default": 0.0, "floor": 0.05}
+
+
+@operation("PATCH", "settings", "admin", 409, example=SOME)
 def configure(call: Call, body: types.Settings) -> types.Settings:
-    """Change the settings of a bandit."""
-    admin.configure(call.engine.replicas, body, _who(call))
+    """Change settings of a bandit: those that are given, and no others."""
+    given = {name: getattr(body, name) for name in msgspec.json.decode(call.content)}
+    admin.configure(call.engine.replicas, given, who(call))
     return call.engine.replicas.settings
+
+
+@operation("PUT", "settings", "admin", 409, example=SOME)
+def put_settings(call: Call, body: types.Settings) -> types.Settings:
+    """The same as PATCH: what is not given stays as it is."""
+    return configure.run(call, body)
 
 
 @operation("POST", "resume", "admin", answered={"changed": True})
 def resume(call: Call) -> types.Changed:
     """Let the bandit decide again after the bound of a metric was broken."""
-    return types.Changed(admin.resume_agent(call.engine.replicas, _who(call)))
-
-
-def _who(call: Call) -> str | None:
-    """The key, by its id and its note."""
-    return None if call.key is None else f"{call.key.id} {call.key.note}".strip()
+    return types.Changed(admin.resume_agent(call.engine.replicas, who(call)))
 
 
 @operation(
@@ -327,19 +333,19 @@ def shadows(call: Call) -> types.Shadows:
 @operation("POST", "shadows", "admin", 409, example={"name": "bold"})
 def shadow(call: Call, body: types.Shadow) -> None:
     """Make a candidate a shadow."""
-    admin.shadow(call.engine.replicas, body.name, _who(call))
+    admin.shadow(call.engine.replicas, body.name, who(call))
 
 
 @operation("DELETE", "shadows/{shadow}", "admin", 409)
 def dismiss(call: Call) -> None:
     """Remove a shadow; its opinions are kept."""
-    admin.dismiss(call.engine.replicas, call.params["shadow"], _who(call))
+    admin.dismiss(call.engine.replicas, call.params["shadow"], who(call))
 
 
 @operation("POST", "shadows/{shadow}/promote", "admin", 409)
 def promote(call: Call) -> None:
     """Put a shadow in charge."""
-    admin.promote(call.engine.replicas, call.params["shadow"], _who(call))
+    admin.promote(call.engine.replicas, call.params["shadow"], who(call))
 
 
 @operation("GET", "/healthz", None)

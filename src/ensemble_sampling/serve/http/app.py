@@ -116,7 +116,7 @@ class App:
             engine = service.engines.get(name) or await service.find(name)
         with engine.used() if names_one else nullcontext():
             content = b""
-            if operation.method in ("POST", "PUT"):
+            if operation.method in ("POST", "PUT", "PATCH"):
                 limits = self._large if operation.large else service.limits
                 content = await limits.read_body(scope, receive)
             query = _query(scope["query_string"], operation)

@@ -42,6 +42,11 @@ class Call:
     status: int  # of the reply; an operation may set another
 
 
+def who(call: Call) -> str | None:
+    """The key, by its id and its note."""
+    return None if call.key is None else f"{call.key.id} {call.key.note}".strip()
+
+
 class Range(NamedTuple):
     """A whole number that a query may give."""
 

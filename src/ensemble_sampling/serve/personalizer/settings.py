@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from .. import admin
 from ..engine import Engine
-from ..http.operation import Call, Reply
-from ..types import Refused, Settings
+from ..http.operation import Call, Reply, who
+from ..types import Refused
 from .replies import ID_LETTERS, Problem, answer, nothing
 
 EXPORTED = "PT1S"  # decisions follow what was learned within a second, whatever is asked for
@@ -87,10 +87,15 @@ def put_configuration(call: Call, body: Configuration) -> Reply:
     ):
         if wanted:
             raise Problem(f"{target} is not offered here: leave it out", target)
-    floor, given = body.exploration_percentage, (aggregation, mode)
-    kept = None if days == KEPT else float(days)
-    settings = Settings(wait or None, body.default_reward, *given, floor, kept)  # pyright: ignore[reportArgumentType]
-    admin.configure(call.engine.replicas, settings)
+    said = {
+        "wait": wait or None,
+        "default": body.default_reward,
+        "aggregation": aggregation,
+        "mode": mode,
+        "floor": body.exploration_percentage,
+        "retain": None if days == KEPT else float(days),
+    }
+    admin.configure(call.engine.replicas, said, who(call))
     return get_configuration(call)
 
 
@@ -113,16 +118,16 @@ def get_policy(call: Call) -> Reply:
 
 def put_policy(call: Call, body: Policy) -> Reply:
     """A candidate's name puts it in charge; arguments of Vowpal Wabbit mean nothing here."""
-    promote(call.engine, body.name)
+    promote(call.engine, body.name, who(call))
     return get_policy(call)
 
 
 def reset_policy(call: Call) -> Reply:
-    promote(call.engine, "default")
+    promote(call.engine, "default", who(call))
     return get_policy(call)
 
 
-def promote(engine: Engine, name: str) -> None:
+def promote(engine: Engine, name: str, who: str | None = None) -> None:
     """Put a candidate in charge, which has learned all that is recorded."""
     replicas = engine.replicas
     if name == replicas.name:
@@ -130,8 +135,8 @@ def promote(engine: Engine, name: str) -> None:
     if name not in replicas.candidates:
         known = ", ".join(map(repr, replicas.candidates)) or "none"
         raise Refused("invalid", f"there is no agent {name!r}; candidates are: {known}")
-    admin.shadow(replicas, name)
-    admin.promote(replicas, name)
+    admin.shadow(replicas, name, who)
+    admin.promote(replicas, name, who)
 
 
 def get_model(call: Call) -> Reply:

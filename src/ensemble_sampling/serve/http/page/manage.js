@@ -78,12 +78,10 @@ export async function save(bandit) {
     place.textContent = `Nothing was changed: ${error.message}`;
     return undefined;
   }
-  const now = await act(`${at(bandit)}/settings`, "GET", undefined, place, "");
-  if (now === undefined) return undefined;
   const retain = find("set-retain").value === "" ? null : Number(find("set-retain").value);
   const given = { floor: share("set-floor"), holdback: share("set-holdback"), retain, guard,
     fallback: find("set-fallback").checked };
-  return act(`${at(bandit)}/settings`, "PUT", { ...now, ...given }, place, "Saved; it holds in all processes.");
+  return act(`${at(bandit)}/settings`, "PATCH", given, place, "Saved; it holds in all processes.");
 }
 
 export async function create(place) {
