@@ -127,6 +127,7 @@ class _Chosen(NamedTuple):
 
     context: str | None
     description: str | None
+    features: np.ndarray = np.zeros(0)
 
 
 def in_units(said: Said, chosen: array, inputs: Inputs) -> Iterator[np.ndarray]:
@@ -135,9 +136,9 @@ def in_units(said: Said, chosen: array, inputs: Inputs) -> Iterator[np.ndarray]:
     never varied gets its unit when it first does."""
 
     def numbers(offer: Offer, index: int) -> dict[str, float]:
-        actions, context = offer.actions, offer.context
-        action = actions[index] if isinstance(actions, list) else None
-        return inputs.numbers_in(_Chosen(context if isinstance(context, str) else None, action))
+        actions, context, *_ = inputs.worded(offer)
+        action = None if actions is None else str(actions[index])
+        return inputs.numbers_in(_Chosen(None if context is None else str(context), action))
 
     first = frozen(len(said))
     fields = fields_of([numbers(*one) for one in zip(said[:first], chosen, strict=False)])
