@@ -42,9 +42,8 @@ class Columns(NamedTuple):
     def of_context(self, count: int) -> int:
         """How many of the numbers that a decision has are the context's: of fewer than there are by
         now none, since it was not given then."""
-        context, action = self
-        fewer = isinstance(action, int) and count < self.width
-        return context if isinstance(context, int) and not fewer else 0
+        context = self.context if isinstance(self.context, int) else len(self.context)
+        return 0 if count < self.width else context
 
     @property
     def flat(self) -> tuple[str, ...] | None:
@@ -407,6 +406,8 @@ class Inputs:
                 return given if len(given) == self.width else None
             if self.hasher is None and (len(given),) == self._plain:
                 return given
+            if self.hasher is None and self.columns and len(given) == self.columns.width:
+                return given
         actions = None if action is None else [action]
         if self.hasher is not None:
             context, action = self._said_in(said)
@@ -415,7 +416,8 @@ class Inputs:
             return given
         else:
             if context is None and isinstance(self.columns.context, int):
-                n = self.columns.of_context(len(given))
+                n = self.columns.context
+                n = n if action is not None else self.columns.of_context(len(given))
                 context, given = given[:n], given[n:]
             if action is None and isinstance(self.columns.action, int):
                 actions = given[None]
@@ -426,17 +428,15 @@ class Inputs:
         """The descriptions of context and action in a decision of a ledger; rows of numbers as
         `worded` has them."""
         context, action, given = said.context, said.description, said.features
-        known = self.columns is not None or context is not None or action is not None
-        if not len(given) or not known:
-            return context, action
-        if context is None and action is None and self.columns is not None:
-            n = self.columns.of_context(len(given))
+        columns, around, rest = self.columns, 0, 0
+        if context is None and action is None and columns is not None:
+            n, (around, rest) = columns.of_context(len(given)), columns
         else:
-            n = len(given) if context is None else 0
+            n = len(given) if context is None and action is not None else 0
         if n:
-            (context,) = in_words(given[None, :n], "context")
-        if n < len(given):
-            (action,) = in_words(given[None, n:], "action")
+            (context,) = in_words(given[None, :n], "context", around)
+        if n < len(given) and (columns is not None or context is not None):
+            (action,) = in_words(given[None, n:], "action", rest)
         return context, action
 
     def numbers_in(self, said: Any) -> dict[str, float]:
@@ -461,8 +461,10 @@ class Inputs:
         return chosen
 
 
-def in_words(rows: np.ndarray, what: str) -> list[str]:
-    """Rows of numbers as JSON."""
+def in_words(rows: np.ndarray, what: str, labels: Labels = 0) -> list[str]:
+    """Rows of numbers as JSON, by name where their columns have names."""
+    if isinstance(labels, tuple):
+        return [as_text(dict(zip(labels, row, strict=True)), what) for row in rows.tolist()]
     return [as_text(row, what) for row in rows.tolist()]
 
 
