@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 import ensemble_sampling as es
 from ensemble_sampling.inputs.descriptions import DEEPEST, LONGEST, as_text, terms_of
 from ensemble_sampling.inputs.features import HASHER, Columns, Inputs
+from ensemble_sampling.ledger.rows import decided
 
 LINEAR = es.EnsembleSampling(es.Linear(3, noise_std=0.5), members=5)
 DRINKS = pd.DataFrame(
@@ -320,6 +321,56 @@ def test_what_rows_taught_is_known_when_words_come():
     bandit.choose(rows, context={"user": "ann"})  # from now on all is hashed
     mean = bandit.predict(rows, context={"user": "ann"}).values.mean
     assert mean[1] - mean[0] > 0.5
+
+
+def test_a_history_is_given_to_another_hasher_as_it_would_have_learned_it(tmp_path):
+    """The state is that of a bandit that had this hasher from the start, and decisions are."""
+    rng, folder = np.random.default_rng(2), tmp_path / "shop"
+
+    def options(width):
+        agent = es.EnsembleSampling(es.Linear(width, noise_std=0.5), members=3)
+        return {"agent": agent, "hasher": es.Hasher(width)}
+
+    offers = []
+    for n in range(60):
+        kinds = rng.choice(["news", "sport", "arts"], 4)
+        offer = {f"a{n // 9 + k}": {"kind": kinds[k], "age": int(k + n % 5)} for k in range(4)}
+        offers.append((offer, {"device": ["phone", "desk"][n % 2], "hour": n % 24}))
+    with es.Bandit.open(folder, **options(16)) as bandit:
+        made = [bandit.choose(offer, context=context) for offer, context in offers]
+        for n in rng.permutation(60)[:50]:
+            bandit.learn(made[n].id, float(made[n].index))
+    fresh = es.Bandit(**options(24))
+    said = [fresh._replica.inputs.read(offer, context, None) for offer, context in offers]
+    shares = np.full(4, 0.25, np.float32)
+    rows = [decided(n, 0.0, one, made[n].index, shares) for n, one in enumerate(said)]
+    fresh._ledger.add_decisions(rows)
+    with es.Bandit.migrate(folder, **options(24)) as migrated:
+        for row in migrated._ledger.learned(after=0):
+            fresh.learn(fresh._ledger.decision_id(row.number), row.outcome)
+        assert jax.tree.all(jax.tree.map(np.array_equal, fresh.state, migrated.state))
+        for offer, context in offers:
+            known, found = (b.predict(offer, context=context) for b in (fresh, migrated))
+            np.testing.assert_array_equal(known.probabilities, found.probabilities)
+
+
+def test_before_any_outcome_a_number_beside_text_weighs_as_a_word_does():
+    """A price of 30 is no thirty words: what it may mean is as wide as it is for a word."""
+
+    def spreads(offer):
+        bandit = es.Bandit(seed=3)
+        bandit.choose(offer)
+        values = bandit.predict(offer).values
+        assert values is not None
+        return np.abs(values.mean).max(), values.spread.max()
+
+    words = [{"kind": "news", "size": "big"}, {"kind": "arts", "size": "small"}]
+    mean, spread = spreads(words)
+    for price in (30.0, 3e6):
+        priced = [{**one, "price": price * (1 + n)} for n, one in enumerate(words)]
+        found = spreads(priced)
+        assert found[0] < 3 * mean + 0.3
+        assert found[1] == pytest.approx(spread, rel=0.5)
 
 
 def said(value):
