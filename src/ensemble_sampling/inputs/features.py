@@ -182,7 +182,7 @@ class Inputs:
     def _read_actions(self, given: Any) -> tuple[Any, list[Any] | None]:
         rows, names = parted(given)
         if self.hasher is not None:
-            if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            if self.grows and isinstance(rows, np.ndarray) and rows.ndim == 2:
                 return in_words(numbers("features", rows, names, self.grows), "action"), names
             said = descriptions(given, rows)
             if not said:
