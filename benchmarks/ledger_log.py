@@ -11,10 +11,12 @@ A million of them are recorded a thousand at a time, and not replayed:
 
 import argparse
 import json
+import os
 import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -74,10 +76,12 @@ def size(place: str | Path) -> int:
         return int(connection.execute(query).fetchall()[0][0])
 
 
-def seconds(work: Any) -> float:
-    begin = time.perf_counter()
+def rates(what: str, count: int, work: Any) -> dict[str, int]:
+    """Per second, and per second of processor time, which a busy machine changes little."""
+    wall, own = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - begin
+    wall, own = time.perf_counter() - wall, time.process_time() - own
+    return {f"{what}_a_second": round(count / wall), f"{what}_a_cpu_second": round(count / own)}
 
 
 def memory() -> int:
@@ -115,28 +119,24 @@ def measure(kind: str, count: int, million: bool, folder: Path) -> dict[str, Any
     place = folder / "bandit" if server is None else f"{server.url}#log"
     chooses, fill = (es.Uniform(), by_thousands) if million else (agent(256), one_by_one)
     with es.Bandit.open(place, chooses, hasher=es.Hasher(256)) as bandit:
-        filled = seconds(lambda: fill(bandit, count))
+        found = rates("decided", count, lambda: fill(bandit, count))
         before = memory()
 
         def read() -> None:
             assert sum(len(part["id"]) for part in bandit.log(chunk=1000)) == count
 
-        streamed = seconds(read)
-    found = {
-        "place": kind,
-        "decisions": count,
-        "bytes_a_decision": round(size(place) / count, 1),
-        "decided_a_second": round(count / filled),
-        "log_rows_a_second": round(count / streamed),
-    }
+        found |= rates("log_rows", count, read)
+    about = {"place": kind, "decisions": count, "one_by_one": not million}
+    found = {**about, "bytes_a_decision": round(size(place) / count, 1), **found}
     for name in ("log.csv", "log.parquet"):
-        took = seconds(lambda name=name: export(place, folder / name))
-        found[f"{name[4:]}_rows_a_second"] = round(count / took)
+        write = partial(export, place, folder / name)
+        found |= rates(f"{name[4:]}_rows", count, write)
     found["memory_added_mb"] = memory() - before
     if not million:
         hasher = es.Hasher(512)
-        took = seconds(lambda: es.Bandit.migrate(place, agent(512), hasher=hasher).close())
-        found["migrated_a_second"] = round(count / took)
+        migrate = partial(es.Bandit.migrate, place, agent(512), hasher=hasher)
+        found |= rates("migrated", count, lambda: migrate().close())
+    found["load_average"] = round(os.getloadavg()[0], 1)
     if server is not None:
         server.stop()
     return found

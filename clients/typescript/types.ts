@@ -88,9 +88,11 @@ export interface Erase {
   keep?: boolean;
 }
 
-/** How many decisions were about the subject. */
+/** How many decisions were about the subject; `known`: of how many of them the state knows the
+ * outcome from before decisions were removed, and goes on knowing it. */
 export interface Erased {
   erased: number;
+  known?: number;
 }
 
 /** What is wrong with a request. */

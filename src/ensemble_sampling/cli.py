@@ -330,7 +330,7 @@ def upgrade(place: Ledger) -> None:
     from .ledger.sqlite import as_place
     from .ledger.upgrade import upgrade
 
-    typer.echo(f"{upgrade(as_place(place))} decisions in {place}")
+    typer.echo(f"{place}: {upgrade(as_place(place))}")
 
 
 @app.command()

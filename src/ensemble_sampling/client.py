@@ -5,6 +5,7 @@ import json
 import random
 import re
 import uuid
+import warnings
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -181,7 +182,14 @@ class _Requests:
         """Remove all that was said in decisions about a subject, see `Bandit.erase`; how many
         decisions. It needs a key of scope admin."""
         body = {"subject": checks.text("subject", subject), "keep": checks.flag("keep", keep)}
-        return (yield from self._send("POST", "erase", body))["erased"]
+        found = yield from self._send("POST", "erase", body)
+        if known := found.get("known"):
+            warnings.warn(
+                f"{known} of their outcomes are known to the state from before decisions were "
+                "removed, and stay known to it: only Bandit.migrate begins without",
+                stacklevel=2,
+            )
+        return found["erased"]
 
     @_call
     def predict(

@@ -17,6 +17,10 @@ import ensemble_sampling as es
 from ensemble_sampling.agents.greedy import shares
 from ensemble_sampling.decide import notices
 from ensemble_sampling.decide.summary import inspect
+from ensemble_sampling.inputs.descriptions import as_text
+from ensemble_sampling.inputs.offer import Offer
+from ensemble_sampling.ledger.ledger import Ledger
+from ensemble_sampling.ledger.rows import OutcomeRow, decided
 
 DIM, K = 3, 5
 THETA = np.array([1.0, -0.5, 2.0])
@@ -434,6 +438,75 @@ def test_what_is_said_since_some_decision_or_no_longer_is_noticed():
     (said,) = bandit.summary().warnings
     assert "'basket' of the context since decision 300, in 256 of the last 256" in said
     assert "'old' of the context not in any of the last 256" in said
+
+
+def said_of(contexts, offer=None, **options):
+    """What a ledger of decisions in these contexts says of them; nobody has to choose."""
+    ledger, free = Ledger(None), np.ones(1, bool)
+    for start in range(0, len(contexts), 100):
+        rows = []
+        for n, context in enumerate(contexts[start : start + 100], start):
+            about = Offer([as_text(offer(n) if offer else {"a": 1}, "action")], None, None, free)
+            about = about._replace(context=as_text(context, "context"))
+            rows.append(decided(n, float(n), about, 0, np.ones(1, np.float32)))
+        ledger.add_decisions(rows, outcomes=[OutcomeRow(row.number, 1.0, 1.0) for row in rows])
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"age": 30}, {"age": "thirty"}, "'age' of the context as text in place of a number since"),
+        ({"age": "30"}, {"age": 30}, "'age' of the context as a number in place of text since"),
+        (
+            {"age": -0.5},
+            {"age": True},
+            "'age' of the context as a truth value in place of a number",
+        ),
+        (
+            {"u": {"age": 3}},
+            {"u": {"age": [3]}},
+            "'u.age' of the context as a list in place of a n",
+        ),
+        ({"u": {"a": 1}}, {"u": {"a": 1, "b%_": 2}}, "'u.b%_' of the context since decision 300,"),
+        ({"a": 1}, {"a": 1, "A": 2}, "'A' of the context since decision 300,"),
+        (
+            {"v": 1, "u": {"w": 2}},
+            {"v": 1, "u": {"w": 2, "v": 3}},
+            "'u.v' of the context since dec",
+        ),
+        ({"a": "x", "t": 1}, {"a": '"t": {', "t": {"$seconds": 3}}, "'t' of the context as a time"),
+        ({"a": None}, {"a": 3}, None),
+        ({"a": 3}, {"a": None}, None),
+        ({"a": 3}, {"a": 3.5}, None),
+        ({"u": {"a": 1, "b": 1}}, {"u": {"a": 1}}, "'u.b' of the context not in any of the last"),
+    ],
+)
+def test_what_is_said_otherwise_is_noticed_also_where_it_is_nested(before, after, told):
+    ledger = said_of([before] * 300 + [after] * 300)
+    found = notices._new(ledger)
+    assert (found is None) == (told is None)
+    if found is not None and told is not None:
+        assert told in found
+        assert "not in any" in told or "since decision 300, in 256 of the last 256" in found
+    ledger.retain(40.0, dict)
+    assert notices._new(ledger) == found  # by what is left
+    ledger.retain(320.0, dict)
+    assert notices._new(ledger) is None
+
+
+def test_only_what_is_shown_is_looked_for(monkeypatch):
+    ledger = said_of(
+        [{"a": 1}] * 300 + [{f"k{n}": n for n in range(9)}] * 300,
+        lambda n: {"b": 1} if n < 400 else {"b": "x"},
+    )
+    looked, real = [], Ledger.saying
+    monkeypatch.setattr(Ledger, "saying", lambda *a: looked.append(a) or real(*a))
+    found = notices._new(ledger)
+    assert found is not None
+    assert "'b' of the action as text in place of a number since decision 400" in found
+    assert found.endswith(" and 6 more")
+    assert len(looked) == 5
 
 
 def test_a_normal_run_of_the_default_says_nothing():

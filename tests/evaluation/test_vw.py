@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ensemble_sampling as es
 from ensemble_sampling.evaluation import vw
+from ensemble_sampling.evaluation.said import Ragged
 
 ADF = """shared |User device=phone hour:8
 |Action kind=news age:2
@@ -246,3 +248,54 @@ def test_a_log_is_evaluated_in_its_own_words(tmp_path):
     found = es.evaluate(log, {"youngest": youngest, "new": None})
     assert found["youngest"]["inverse propensity"].value == pytest.approx(total)
     assert np.isfinite(found["new"].best).all()
+
+
+HERE = Path(__file__).parent
+# Sixty decisions that Vowpal Wabbit 9.11.9 made and learned, with costs and probabilities, and the
+# average loss it gives for two policies, with -l 0 --cb_type ips -d vw-9.11.txt, or --dsjson:
+# --cb_explore_adf --epsilon 1 chooses uniformly, --cb_adf always takes the first action.
+UNIFORM, FIRST = -0.284232, -0.311030
+
+
+@pytest.mark.parametrize("name", ["vw-9.11.txt", "vw-9.11.json"])
+def test_estimates_are_those_of_vowpal_wabbit(name):
+    read = es.Log.read_vw if name.endswith("txt") else es.Log.read_dsjson
+    log = read(HERE / name)
+    assert (len(log), log.arms, log.excluded) == (60, 3, {})
+    found = es.evaluate(log, {"uniform": es.Uniform(), "first": lambda offer: 0})
+    assert found["uniform"].estimates["inverse propensity"].value == pytest.approx(
+        -UNIFORM, abs=1e-6
+    )
+    assert found["first"].estimates["inverse propensity"].value == pytest.approx(-FIRST, abs=1e-6)
+
+
+def test_both_files_of_vowpal_wabbit_say_the_same():
+    text, events = es.Log.read_vw(HERE / "vw-9.11.txt"), es.Log.read_dsjson(HERE / "vw-9.11.json")
+    for column in ("chosen", "outcome", "propensity", "available"):
+        np.testing.assert_allclose(getattr(text, column), getattr(events, column), atol=1e-5)
+    one, other = next(text.offers()), next(events.offers())
+    assert one.context["User"].keys() == {"device", "hour"}
+    assert one.context["User"]["hour"] == other.context["User"]["hour"]
+    assert [a["Action"]["age"] for a in one.actions] == [a["Action"]["age"] for a in other.actions]
+
+
+def test_lines_of_which_others_were_dropped_are_told(tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text("\n".join(json.dumps({**EVENT, "pdrop": 0.5}) for _ in range(2)))
+    assert len(es.Log.read_dsjson(path)) == 2  # all of them alike: nothing to be told
+    path.write_text("\n".join(json.dumps({**EVENT, "pdrop": p}) for p in (0.5, None, 0.25)))
+    with pytest.warns(UserWarning, match=r"have 3 values of pdrop, from 0.0 to 0.5: of some"):
+        es.Log.read_dsjson(path)
+
+
+def test_many_decisions_are_read_in_parts(monkeypatch):
+    parts, rng = Ragged(), np.random.default_rng(0)
+    given = [rng.random(int(rng.integers(1, 5))) for _ in range(40)]
+    for one in given:
+        parts.add(one)
+    whole = parts[:]
+    monkeypatch.setattr("ensemble_sampling.evaluation.said.CHUNK", 7)
+    np.testing.assert_array_equal(parts[:], whole)
+    np.testing.assert_array_equal(parts[5:29], whole[5:29])
+    for one, row in zip(given, whole, strict=True):
+        np.testing.assert_array_equal(row, [*one, *[0.0] * (parts.shape[1] - len(one))])

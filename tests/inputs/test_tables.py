@@ -5,7 +5,9 @@
 import itertools
 from datetime import date, datetime, timedelta
 from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -17,8 +19,9 @@ from sklearn.linear_model import LinearRegression, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
 import ensemble_sampling as es
-from ensemble_sampling.inputs.descriptions import as_text, terms_of
+from ensemble_sampling.inputs.descriptions import DEEPEST, LONGEST, as_text, terms_of
 from ensemble_sampling.inputs.features import HASHER, Columns, Inputs
+from ensemble_sampling.ledger.rows import decided
 
 LINEAR = es.EnsembleSampling(es.Linear(3, noise_std=0.5), members=5)
 DRINKS = pd.DataFrame(
@@ -255,6 +258,121 @@ def test_the_default_agent_takes_mixed_tables_from_pandas_and_polars():
     assert np.array_equal(*rows)
 
 
+ROWS = np.random.default_rng(0).normal(size=(3, 2))
+WORDS = {"x": {"kind": "new"}, "y": {"kind": "old"}, "z": {"kind": "new"}}
+MIXED = {
+    "rows, then a context in words": [(ROWS, None), (ROWS, {"user": "ann"})],
+    "rows in a context in words": [(ROWS, {"user": "ann"}), (ROWS, {"user": "bob"})],
+    "rows, then words": [(ROWS, None), (WORDS, None), (ROWS, None)],
+    "rows in a row, then words": [(ROWS, [1.0]), (WORDS, {"user": "ann"}), (ROWS, [2.0])],
+    "words, then rows": [(WORDS, {"user": "ann"}), (ROWS, {"user": "ann"}), (WORDS, None)],
+    "rows, then a context": [(ROWS, None), (ROWS, [3.0])],
+}
+FIXED = {
+    "a row, then words": [[1.0, 2.0], {"user": "ann"}, [3.0, 1.0]],
+    "words, then a row": [{"user": "ann"}, [1.0, 2.0]],
+    "nothing, then a row": [None, [1.0, 2.0]],
+    "nothing, then words": [None, {"user": "ann"}],
+}
+
+
+@pytest.mark.parametrize("name", [*MIXED, *FIXED])
+def test_rows_and_words_follow_one_another_and_all_is_learned(tmp_path, name):
+    """Also of what was said before the words came, live and replayed alike."""
+    fixed = name in FIXED
+    offers = [(None, one) for one in FIXED[name]] if fixed else MIXED[name]
+    options: dict[str, Any] = {"actions": ["a", "b"]} if fixed else {}
+    with es.Bandit.open(tmp_path / "mixed", **options) as bandit:
+        learned = []
+        for n, (offer, context) in enumerate([*offers, *offers[1:]]):
+            bandit.learn(bandit.choose(offer, context=context).id, float(n))
+            (row,) = bandit._ledger.latest(1)
+            learned.append(bandit._replica.inputs.row(row))
+        inputs = bandit._replica.inputs
+        rows = list(bandit._ledger.all(offers=True))
+        for n, row in enumerate(rows):  # what was on offer is what was learned
+            found = inputs.row(row)
+            assert found is not None
+            if inputs.hasher is not None:
+                assert found.any()
+            assert row.offer is not None
+            table = inputs.table(row.offer)
+            np.testing.assert_array_equal(table[0 if fixed else row.chosen], found)
+            if n >= len(offers):
+                np.testing.assert_array_equal(learned[n], found)
+        state, log = bandit.state, bandit.log()
+        explained = bandit.explain(log["id"][0])
+        assert "version" not in explained.note
+        assert es.Log.of(bandit).chosen.shape == (len(rows),)
+    (tmp_path / "mixed" / "state.safetensors").unlink()
+    with es.Bandit.open(tmp_path / "mixed", **options) as again:
+        assert jax.tree.all(jax.tree.map(np.array_equal, again.state, state))
+        assert again.log() == log
+    with es.Bandit.migrate(tmp_path / "mixed", hasher=es.Hasher(64), **options) as other:
+        assert all(other._replica.inputs.row(row) is not None for row in rows)
+        assert other._replica.width == 64
+
+
+def test_what_rows_taught_is_known_when_words_come():
+    bandit, rows = es.Bandit(), np.eye(2)
+    for _ in range(40):
+        made = bandit.choose(rows)
+        bandit.learn(made.id, float(made.index))
+    bandit.choose(rows, context={"user": "ann"})  # from now on all is hashed
+    mean = bandit.predict(rows, context={"user": "ann"}).values.mean
+    assert mean[1] - mean[0] > 0.5
+
+
+def test_a_history_is_given_to_another_hasher_as_it_would_have_learned_it(tmp_path):
+    """The state is that of a bandit that had this hasher from the start, and decisions are."""
+    rng, folder = np.random.default_rng(2), tmp_path / "shop"
+
+    def options(width):
+        agent = es.EnsembleSampling(es.Linear(width, noise_std=0.5), members=3)
+        return {"agent": agent, "hasher": es.Hasher(width)}
+
+    offers = []
+    for n in range(60):
+        kinds = rng.choice(["news", "sport", "arts"], 4)
+        offer = {f"a{n // 9 + k}": {"kind": kinds[k], "age": int(k + n % 5)} for k in range(4)}
+        offers.append((offer, {"device": ["phone", "desk"][n % 2], "hour": n % 24}))
+    with es.Bandit.open(folder, **options(16)) as bandit:
+        made = [bandit.choose(offer, context=context) for offer, context in offers]
+        for n in rng.permutation(60)[:50]:
+            bandit.learn(made[n].id, float(made[n].index))
+    fresh = es.Bandit(**options(24))
+    said = [fresh._replica.inputs.read(offer, context, None) for offer, context in offers]
+    shares = np.full(4, 0.25, np.float32)
+    rows = [decided(n, 0.0, one, made[n].index, shares) for n, one in enumerate(said)]
+    fresh._ledger.add_decisions(rows)
+    with es.Bandit.migrate(folder, **options(24)) as migrated:
+        for row in migrated._ledger.learned(after=0):
+            fresh.learn(fresh._ledger.decision_id(row.number), row.outcome)
+        assert jax.tree.all(jax.tree.map(np.array_equal, fresh.state, migrated.state))
+        for offer, context in offers:
+            known, found = (b.predict(offer, context=context) for b in (fresh, migrated))
+            np.testing.assert_array_equal(known.probabilities, found.probabilities)
+
+
+def test_before_any_outcome_a_number_beside_text_weighs_as_a_word_does():
+    """A price of 30 is no thirty words: what it may mean is as wide as it is for a word."""
+
+    def spreads(offer):
+        bandit = es.Bandit(seed=3)
+        bandit.choose(offer)
+        values = bandit.predict(offer).values
+        assert values is not None
+        return np.abs(values.mean).max(), values.spread.max()
+
+    words = [{"kind": "news", "size": "big"}, {"kind": "arts", "size": "small"}]
+    mean, spread = spreads(words)
+    for price in (30.0, 3e6):
+        priced = [{**one, "price": price * (1 + n)} for n, one in enumerate(words)]
+        found = spreads(priced)
+        assert found[0] < 3 * mean + 0.3
+        assert found[1] == pytest.approx(spread, rel=0.5)
+
+
 def said(value):
     terms = terms_of(as_text({"x": value}, "action"), "action")
     return {name: (number, kind) for name, number, kind in terms}
@@ -395,3 +513,66 @@ def test_columns_are_recorded_as_they_are():
     for columns in (Columns(("a",), ("b", "c")), Columns(0, ("b",)), Columns(2, 1)):
         assert Columns.recorded(columns.description) == columns
     assert Columns.recorded(None) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"$time": 5},
+        {"$time": "tea time"},
+        {"$time": True},
+        {"$time": {"$time": None}},
+        {"$seconds": 9e14},
+        {"$seconds": -(10**14)},
+        {"$seconds": True},
+        {"$seconds": "long"},
+        {"$time": "2024-02-03", "$seconds": 3},
+    ],
+)
+def test_what_looks_like_a_time_and_is_none_is_a_dictionary(odd):
+    bandit = es.Bandit()
+    for each in (odd, {"nested": odd}):
+        made = bandit.choose([each, {"kind": "plain"}], context={"about": odd})
+        bandit.learn(made.id, 1.0)
+    log = bandit.log()
+    assert log["offer"] == [[odd, {"kind": "plain"}], [{"nested": odd}, {"kind": "plain"}]]
+    assert log["context"] == [{"about": odd}] * 2
+
+
+def test_json_says_times_by_a_tag():
+    bandit = es.Bandit()
+    said = {"at": {"$time": "2024-02-03T07:30:00"}, "day": {"$time": "2024-02-03"}}
+    bandit.choose([{**said, "for": {"$seconds": 90}}])
+    found = {"at": datetime(2024, 2, 3, 7, 30), "day": date(2024, 2, 3), "for": timedelta(0, 90)}
+    assert bandit.log()["offer"] == [[found]]
+
+
+def nested(depth):
+    given: Any = 1.0
+    for _ in range(depth - 1):
+        given = {"a": given} if depth % 2 else [given]
+    return given
+
+
+def test_limits_of_descriptions_have_names():
+    bandit = es.Bandit(actions=["a", "b"])
+    fits = LONGEST - len('{"word":""}')
+    bandit.choose(context={"word": "x" * fits})
+    before = bandit.summary().decisions
+    with pytest.raises(
+        ValueError, match=rf"a context has {LONGEST + 1} char.*most {LONGEST} .*\(LONG"
+    ):
+        bandit.choose(context={"word": "x" * (fits + 1)})
+    with pytest.raises(
+        ValueError, match=rf"an action has {LONGEST + 1} char.*\(LONGEST in ensemble"
+    ):
+        es.Bandit().choose([{"word": "x" * (fits + 1)}])
+    bandit.choose(context={"deep": nested(DEEPEST), "when": date(2024, 2, 3)})
+    for deep in (DEEPEST + 1, 5 * DEEPEST, 5000):
+        with pytest.raises(ValueError, match=rf"nested deeper than {DEEPEST} \(DEEPEST in"):
+            bandit.choose(context={"deep": nested(deep)})
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    with pytest.raises(ValueError, match="contains itself"):
+        bandit.choose(context=loop)
+    assert bandit.summary().decisions == before + 1

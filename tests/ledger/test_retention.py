@@ -18,11 +18,13 @@ from servers import admin, new_place, schema
 from states import equal
 
 import ensemble_sampling as es
+from ensemble_sampling.decide.summary import summarize
 from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger.export import export
 from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.ledger.retention import Retention
 from ensemble_sampling.ledger.rows import decided
+from ensemble_sampling.serve.admin import erase
 from ensemble_sampling.serve.types import Refused, Settings
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
@@ -497,6 +499,25 @@ def test_postgres_vacuums_every_table_that_lost_rows_however_long_it_takes(clock
     bandit.close()
 
 
+def test_a_service_says_what_went_without_outcome_and_what_a_base_goes_on_knowing(pair, clock):
+    one, two = pair
+    for n in range(6):
+        clock[0] += DAY
+        (made,) = one.choose(OFFERS[n].tolist(), subject=whose(n))
+        if n != 1:
+            one.learn((made.id, float(n)))
+    one.step()
+    assert not summarize(one.ledger).warnings
+    one.configure(Settings(retain=2.5))
+    one.step()
+    (said,) = summarize(two.ledger).warnings
+    assert "1 of 3 decisions that were removed had no outcome, and can have none any more" in said
+    found = erase(one.replicas, whose(4), keep=False)
+    assert (found.erased, found.known) == (1, 1)
+    found = erase(one.replicas, whose(5), keep=True)
+    assert (found.erased, found.known) == (1, 0)
+
+
 LIFE = """
 import itertools, os, sys
 import numpy as np
@@ -585,8 +606,8 @@ def test_a_service_erases_a_subject_and_all_processes_forget(pair, clock, keep):
     for process in (one, two):
         process.step()
     before = one.main.version.state
-    assert two.erase("person-2", keep) == 3
-    assert two.erase("person-2", keep) == 0
+    assert two.erase("person-2", keep).erased == 3
+    assert two.erase("person-2", keep).erased == 0
     for _ in range(2):
         for process in (one, two):
             process.step()

@@ -62,8 +62,8 @@ def test_nothing_is_lost_and_the_state_is_the_same(folders, name):
     before = json.loads((folders / "expected.json").read_text())[name]
     with pytest.raises(ValueError, match=r"has format 4, .* `ensemble-sampling upgrade`"):
         es.Bandit.open(folders / name, AGENTS[name])
-    assert upgrade(folders / name) == len(before["log"]["id"])
-    assert upgrade(folders / name) == len(before["log"]["id"])  # nothing is left to do
+    assert upgrade(folders / name).decisions == len(before["log"]["id"])
+    assert upgrade(folders / name) == (len(before["log"]["id"]), 0, True)  # nothing is left to do
     with es.Bandit.open(folders / name, AGENTS[name]) as bandit:
         log = bandit.log()
         for column, values in before["log"].items():
@@ -125,7 +125,7 @@ def test_an_upgrade_that_is_cut_short_leaves_the_old_ledger(folders, monkeypatch
     monkeypatch.undo()
     with closing(sqlite3.connect(folders / "rows" / "ledger.sqlite")) as db:
         assert schema.read_format(db) == 4
-    assert upgrade(folders / "rows") == 60
+    assert upgrade(folders / "rows") == (60, 0, True)
 
 
 def test_what_was_lost_before_is_missed(folders):
@@ -133,6 +133,24 @@ def test_what_was_lost_before_is_missed(folders):
         db.execute("DELETE FROM outcomes WHERE sequence > 20")
     with pytest.raises(Damaged, match="it has 20 outcomes, and had 40"):
         upgrade(folders / "rows")
+
+
+def test_a_folder_whose_metrics_refer_to_decisions_is_opened_as_it_is(folders):
+    """As folders of this format once had it."""
+    upgrade(folders / "rows")
+    with closing(sqlite3.connect(folders / "rows" / "ledger.sqlite", isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        change = "sql = replace(sql, 'decision INTEGER NOT NULL', 'decision INTEGER NOT NULL{}')"
+        where = "WHERE type = 'table' AND name = 'metrics'"
+        db.execute(f"UPDATE sqlite_master SET {change.format(schema.FOREIGN)} {where}")
+    with es.Bandit.open(folders / "rows", LINEAR) as bandit:
+        bandit.observe(bandit.choose(CATALOGUE[:4]).id, {"margin": 1.0})
+        bandit._ledger.retain(1e12, bandit._base_states)
+        assert bandit.log()["id"] == []
+    with closing(sqlite3.connect(folders / "rows" / "ledger.sqlite")) as db:
+        assert schema.FOREIGN not in schema.SCHEMA["metrics"]
+        (sql,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'metrics'").fetchone()
+        assert schema.FOREIGN in sql
 
 
 def test_what_is_none_is_refused(folders):
@@ -157,7 +175,12 @@ def test_what_is_none_is_refused(folders):
 def test_the_command_says_what_was_done(folders):
     found = CliRunner().invoke(app, ["upgrade", str(folders / "named")])
     assert found.exit_code == 0
-    assert "30 decisions" in found.output
+    assert found.output.endswith("named: 30 decisions\n")
+    found = CliRunner().invoke(app, ["upgrade", str(folders / "words")])
+    assert "30 decisions; of 30 the words are gone" in found.output
+    assert "learned from as long as words are hashed the same way" in found.output
+    assert upgrade(folders / "words") == (30, 0, True)
+    assert "stay in the log, and are not learned from" in str(upgrade(folders / "unmixed"))
     found = CliRunner().invoke(app, ["upgrade", str(folders / "none")])
     assert found.exit_code == 2
     assert "no ledger" in found.output
@@ -182,7 +205,7 @@ def test_a_database_is_upgraded_as_a_folder_is(folders, name):
             for row in source.execute(f"SELECT * FROM {table}"):
                 marks = ", ".join(["%s"] * len(row))
                 target.execute(f"INSERT INTO {table} VALUES ({marks})", row)
-    count = upgrade(place)
+    count = upgrade(place).decisions
     upgrade(folders / name)
     with (
         es.Bandit.open(place, AGENTS[name]) as one,

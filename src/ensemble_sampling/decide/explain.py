@@ -181,8 +181,10 @@ def _weigh(
 ) -> tuple[int, float, list[Reason]]:
     """The next action, how much more the chosen one is worth, and what each field counts."""
     inputs, i = replica.inputs, row.chosen
-    if inputs.hasher is not None and isinstance(offer.actions, np.ndarray):
-        raise Silent(HASHED)
+    if inputs.hasher is not None:
+        if inputs.columns is None and not offer.described:
+            raise Silent(HASHED)
+        offer = inputs.worded(offer)
     others = [k for k in np.flatnonzero(offer.available).tolist() if k != i]
     if not others:
         raise Silent(ALONE)

@@ -23,6 +23,7 @@ KINDS = {
     "baseline": "the baseline's action was not on offer",
     "chances": "actions had no chance, so that logs cannot evaluate others",
     "guard": "a bound of a metric is broken, or nobody sends the metric",
+    "removed": "decisions were removed before their outcome came",
     "halted": "the baseline decides, since a bound was broken",
     "behind": "the state does not know outcomes of a while ago",
 }
@@ -57,9 +58,22 @@ def found(ledger: Ledger) -> dict[str, str]:
         "baseline": _baseline(ledger, control),
         "chances": _chances(ledger),
         "guard": "; ".join(guards.values()) or None,
+        "removed": _removed(ledger),
         "halted": _halted(control),
     }
     return {kind: text for kind, text in said.items() if text is not None}
+
+
+def _removed(ledger: Ledger) -> str | None:
+    """On a retention that is shorter than outcomes take."""
+    base = ledger.base
+    if not (without := base.decisions - base.gone):
+        return None
+    return (
+        f"{without} of {base.decisions} decisions that were removed had no outcome, and can have "
+        "none any more: retain them for longer than outcomes take, or let `expire` say what "
+        "silence means before they go"
+    )
 
 
 def _halted(control: Control) -> str | None:

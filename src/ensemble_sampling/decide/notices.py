@@ -7,11 +7,14 @@ here changes a decision.
 import dataclasses
 import json
 import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..core import fact
+from ..inputs.descriptions import SPAN, TIME
 from ..inputs.features import Columns
 from ..inputs.scale import FAR
 from ..learners.losses import SquaredError
@@ -24,7 +27,26 @@ FIRST = 128  # outcomes after which to look; then after twice as many, and so on
 RECENT = 100  # outcomes that are compared with what is expected
 LATE = 256  # decisions, the first and the last, whose features are looked at
 TIMES = 3.0  # by which a noise level must be wrong
+SHOWN = 5  # fields that came, changed or went
 SELDOM = 10_000  # outcomes of which one may lie far out by chance
+
+
+MISSING = "nothing"
+KINDS: tuple[tuple[Any, str], ...] = (  # of what is said, as JSON has them
+    (str, "text"),
+    (bool, "a truth value"),
+    (int | float, "a number"),
+    (list, "a list"),
+    (dict, "a time"),
+    (object, MISSING),
+)
+STARTS = {  # of their JSON
+    "text": ['"'],
+    "a truth value": ["t", "f"],
+    "a number": [*"-0123456789"],
+    "a list": ["["],
+    "a time": ["{"],
+}
 
 
 class Changed(NamedTuple):
@@ -109,32 +131,84 @@ def _constant(replica: "Replica", ledger: Ledger) -> str | None:
     )
 
 
+class Field(NamedTuple):
+    """What is said by a name: of the context or the action, with dots where it is nested."""
+
+    side: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)!r} of {self.side}"
+
+
 def _new(ledger: Ledger) -> str | None:
-    """On what is said since some decision on, or no longer."""
-    count = ledger.decisions
-    if count < 2 * LATE:
+    """On what is said since some decision on, as another kind of thing, or no longer."""
+    begin, count = ledger.base.decisions, ledger.decisions
+    if count - begin < 2 * LATE:
         return None
-    first = [_fields(row) for row in ledger.between(0, LATE)]
+    first = [_fields(row) for row in ledger.between(begin, begin + LATE)]
     last = [_fields(row) for row in ledger.between(count - LATE, count)]
-    then, now = ({name for each in part for name in each} for part in (first, last))
-    words = []
-    for what, name in sorted(now - then):
-        often = sum((what, name) in each for each in last)
-        since = ledger.first_said(what, name)
-        words.append(f"{name!r} of {what} since decision {since}, in {often} of the last {LATE}")
-    for what, name in sorted(then - now):
-        words.append(f"{name!r} of {what} not in any of the last {LATE}")
-    if not words:
+    then, now = _kinds(first), _kinds(last)
+    changes: list[tuple[Field, str | None]] = [(field, None) for field in now.keys() - then.keys()]
+    for field in now.keys() & then.keys():
+        changes += [(field, kind) for kind in now[field] - then[field] if then[field]]
+    said = [
+        partial(_change, ledger, field, kind, then.get(field, set()), last)
+        for field, kind in sorted(changes, key=str)
+    ]
+    gone = [f"{field} not in any of the last {LATE}" for field in sorted(then.keys() - now.keys())]
+    if not said and not gone:
         return None
-    more = f" and {len(words) - 5} more" if len(words) > 5 else ""
-    return f"what is said of decisions changed: {'; '.join(words[:5])}{more}"
+    # Only what is shown is looked for.
+    words = [*(say() for say in said[:SHOWN]), *gone][:SHOWN]
+    more = len(said) + len(gone) - len(words)
+    rest = f" and {more} more" if more else ""
+    return f"what is said of decisions changed: {'; '.join(words)}{rest}"
 
 
-def _fields(row: DecisionRow) -> set[tuple[str, str]]:
-    """(side, name) of everything that is said by name in a decision."""
+def _change(
+    ledger: Ledger,
+    field: Field,
+    kind: str | None,
+    was: set[str],
+    last: Sequence[Mapping[Field, str]],
+) -> str:
+    """Since which decision a field is said, or is of another kind than it was, and how often."""
+    often = sum(field in each and kind in (None, each[field]) for each in last)
+    words = "" if kind is None else f" as {kind} in place of {' or '.join(sorted(was))}"
+    found = ledger.saying(field.side, field.path[-1], [""] if kind is None else STARTS[kind])
+    kinds = ((row.number, _fields(row).get(field)) for row in found)
+    since = next((n for n, own in kinds if own is not None and kind in (None, own)), None)
+    return f"{field}{words} since decision {since}, in {often} of the last {LATE}"
+
+
+def _kinds(rows: Sequence[Mapping[Field, str]]) -> dict[Field, set[str]]:
+    """As what a field is said in some decisions; what is missing is of no kind."""
+    found: dict[Field, set[str]] = {}
+    for each in rows:
+        for field, kind in each.items():
+            found.setdefault(field, set()).update({kind} - {MISSING})
+    return found
+
+
+def _fields(row: DecisionRow) -> dict[Field, str]:
+    """Everything that is said by name in a decision, and as what kind of thing."""
     sides = (("the context", row.context), ("the action", row.description))
-    said = [(what, json.loads(text)) for what, text in sides if text is not None]
-    return {(what, name) for what, each in said if isinstance(each, dict) for name in each}
+    said = [(side, json.loads(text)) for side, text in sides if text is not None]
+    found: dict[Field, str] = {}
+    for side, each in said:
+        if isinstance(each, dict):
+            _add(found, side, (), each)
+    return found
+
+
+def _add(found: dict[Field, str], side: str, above: tuple[str, ...], said: dict[str, Any]) -> None:
+    for name, value in said.items():
+        field = Field(side, (*above, name))
+        if isinstance(value, dict) and value.keys() not in ({TIME}, {SPAN}):
+            _add(found, side, field.path, value)
+        else:
+            found[field] = next(kind for kinds, kind in KINDS if isinstance(value, kinds))
 
 
 def learned(

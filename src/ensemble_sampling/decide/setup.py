@@ -142,16 +142,16 @@ class Setup:
             return self._as_given(ledger, recorded)
         columns = Columns.recorded(recorded.get("columns"))
         if self.recipe is None:
-            columns = None if self.options.hasher is not None else columns
             dim = fact(self.agent, "dim")
-            if columns is not None and dim not in (None, columns.width):
+            hashed = self.options.hasher is not None
+            if columns is not None and not hashed and dim not in (None, columns.width):
                 raise ValueError(
                     f"the decisions in {public(ledger.place)} have {columns.width} features, this "
                     f"agent {dim}"
                 )
             return Setup(self.options, columns=columns)
         if self.options.hasher is not None:
-            recorded, columns = {**recorded, "hasher": None}, None
+            recorded = {**recorded, "hasher": None}
         known = zip(self.options, Options.recorded(recorded), strict=True)
         merged: list[Any] = [theirs if ours is None else ours for ours, theirs in known]
         recipe = None if migrate else Default.recorded(recorded["default"])
@@ -176,10 +176,7 @@ class Setup:
             known = zip(options, Options.recorded(recorded, agent), strict=True)
             merged: list[Any] = [theirs if ours is None else ours for ours, theirs in known]
             options = Options(*merged)
-        columns = (
-            None if self.options.hasher is not None else Columns.recorded(recorded.get("columns"))
-        )
-        return Setup(options, columns=columns)
+        return Setup(options, columns=Columns.recorded(recorded.get("columns")))
 
     def check(self, recorded: Any, place: Any) -> None:
         """Refuse to go on with a ledger that was begun otherwise."""

@@ -340,7 +340,7 @@ def _checked_propensity(
             "decision {}: {}",
             *(rows, propensities),
         )
-        beyond = (propensities * ~available).any(axis=1)
+        beyond = ((propensities > 0) & ~available).any(axis=1)
         refuse(beyond, "there are propensities above 0 of actions not available in {} decisions")
     refuse(
         np.abs(propensity - every) > 1e-6 + 1e-3 * every,

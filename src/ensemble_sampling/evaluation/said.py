@@ -16,6 +16,7 @@ from ..inputs.scale import fields_of, frozen, with_fields
 
 IN_MEMORY = 1 << 26  # bytes of anything; more of them wait on disk
 AT_ONCE = 512  # offers that are read together
+CHUNK = 8192  # arrays of so many decisions are
 
 
 class Said:
@@ -84,9 +85,16 @@ class Ragged:
 
     def __getitem__(self, decisions: slice) -> np.ndarray:
         start, stop, _ = decisions.indices(len(self))
+        found = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        for first in range(start, stop, CHUNK):  # so that little is there twice
+            last = min(first + CHUNK, stop)
+            found[first - start : last - start] = self._part(first, last)
+        return found
+
+    def _part(self, start: int, stop: int) -> np.ndarray:
         sizes, widths = (np.array(each[start:stop])[:, None] for each in (self.sizes, self.widths))
         count, size = sizes.sum(), math.prod(self._row) * self.dtype.itemsize
-        self._file.seek(sum(self.sizes[:start]) * size)
+        self._file.seek(int(np.frombuffer(self.sizes, np.int64)[:start].sum()) * size)
         rows = np.frombuffer(self._file.read(count * size), self.dtype).reshape(count, *self._row)
         if (sizes == self.shape[1]).all():  # nothing to be filled up
             return rows.reshape(len(sizes), self.shape[1], *self._row)
@@ -127,6 +135,7 @@ class _Chosen(NamedTuple):
 
     context: str | None
     description: str | None
+    features: np.ndarray = np.zeros(0)
 
 
 def in_units(said: Said, chosen: array, inputs: Inputs) -> Iterator[np.ndarray]:
@@ -135,9 +144,9 @@ def in_units(said: Said, chosen: array, inputs: Inputs) -> Iterator[np.ndarray]:
     never varied gets its unit when it first does."""
 
     def numbers(offer: Offer, index: int) -> dict[str, float]:
-        actions, context = offer.actions, offer.context
-        action = actions[index] if isinstance(actions, list) else None
-        return inputs.numbers_in(_Chosen(context if isinstance(context, str) else None, action))
+        actions, context, *_ = inputs.worded(offer)
+        action = None if actions is None else str(actions[index])
+        return inputs.numbers_in(_Chosen(None if context is None else str(context), action))
 
     first = frozen(len(said))
     fields = fields_of([numbers(*one) for one in zip(said[:first], chosen, strict=False)])

@@ -5,6 +5,7 @@ import json
 import marshal
 import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,17 @@ def read_text(path: str | os.PathLike[str], arms: int | None = None) -> Log:
 
 def read_dsjson(path: str | os.PathLike[str]) -> Log:
     """See `Log.read_dsjson`."""
-    left_out = Counter[str]()
-    return gather(_of_dsjson(path, left_out), f"{path}", Inputs(hasher=HASHER), excluded=left_out)
+    left_out, dropped = Counter[str](), Counter[float]()
+    rows = _of_dsjson(path, left_out, dropped)
+    log = gather(rows, f"{path}", Inputs(hasher=HASHER), excluded=left_out)
+    if len(dropped) > 1:
+        warnings.warn(
+            f"the decisions in {path} have {len(dropped)} values of pdrop, from {min(dropped)} to "
+            f"{max(dropped)}: of some kinds more were dropped before they were logged, but every "
+            "line counts once here, so that estimates are for the decisions that are left",
+            stacklevel=3,
+        )
+    return log
 
 
 @contextmanager
@@ -251,9 +261,11 @@ def _say(said: dict[str, Any], name: str, value: Any) -> None:
         said[name] = [said[name], value]
 
 
-def _of_dsjson(path: str | os.PathLike[str], left_out: Counter[str]) -> Iterator[DecisionRow]:
+def _of_dsjson(
+    path: str | os.PathLike[str], left_out: Counter[str], dropped: Counter[float]
+) -> Iterator[DecisionRow]:
     """Decisions of lines like {"_label_cost": ..., "_label_probability": ..., "_labelIndex": ...,
-    "a": [...], "p": [...], "c": {..., "_multi": [...]}}."""
+    "a": [...], "p": [...], "c": {..., "_multi": [...]}}; `dropped` counts what `pdrop` says."""
     for number, line in _lines(path):
         if not line.strip():
             continue
@@ -266,6 +278,7 @@ def _of_dsjson(path: str | os.PathLike[str], left_out: Counter[str]) -> Iterator
                 left_out[why] += 1
                 continue
             yield _of_event(event)
+            dropped[float(event.get("pdrop") or 0.0)] += 1
         except (KeyError, TypeError, ValueError) as error:
             said = f"it has no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{path}, line {number}: {said}") from error

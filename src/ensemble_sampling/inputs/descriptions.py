@@ -6,6 +6,7 @@ The text is what a ledger keeps, what tells two descriptions apart, and what is 
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -38,7 +39,8 @@ def as_text(given: Any, what: str) -> str:
     if len(text) > DESCRIPTION_LETTERS:
         raise ValueError(
             f"the description of {_an(what)} has {len(text)} characters as JSON, and at most "
-            f"{DESCRIPTION_LETTERS} are accepted"
+            f"{DESCRIPTION_LETTERS} are accepted (DESCRIPTION_LETTERS in "
+            "ensemble_sampling.inputs.descriptions)"
         )
     if text.count("{") + text.count("[") > DEEPEST:
         _plain(given, what, 1)  # says where it is too deep, if it is
@@ -53,8 +55,11 @@ def _an(what: str) -> str:
 
 def _plain(value: Any, where: str, depth: int) -> Any:
     """As JSON has it: what is missing as null, timestamps and time spans with a tag."""
-    if depth > DEEPEST:
-        raise ValueError(f"{where.split('.')[0]} contains itself, or is nested too deeply")
+    if depth > DEEPEST and isinstance(value, Mapping | list | tuple | set | frozenset):
+        raise ValueError(
+            f"{where.split('.')[0]} contains itself, or is nested deeper than {DEEPEST} "
+            "(DEEPEST in ensemble_sampling.inputs.descriptions)"
+        )
     value = _native(value)
     if missing(value):
         return None
@@ -110,10 +115,15 @@ def from_text(text: str | None) -> Any:
 
 
 def _revived(found: dict[str, Any]) -> Any:
-    if found.keys() == {TIME}:
-        at = found[TIME]
-        return datetime.fromisoformat(at) if "T" in at else date.fromisoformat(at)
-    return timedelta(seconds=found[SPAN]) if found.keys() == {SPAN} else found
+    """A timestamp or a time span where that is what a dictionary says, else the dictionary."""
+    if len(found) == 1 and (TIME in found or SPAN in found):
+        ((tag, value),) = found.items()
+        with suppress(ValueError, OverflowError):
+            if tag == TIME and isinstance(value, str):
+                return datetime.fromisoformat(value) if "T" in value else date.fromisoformat(value)
+            if tag == SPAN and isinstance(value, int | float) and not isinstance(value, bool):
+                return timedelta(seconds=value)
+    return found
 
 
 @lru_cache(maxsize=2**14)

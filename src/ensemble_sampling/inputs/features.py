@@ -39,6 +39,12 @@ class Columns(NamedTuple):
     def width(self) -> int:
         return sum(side if isinstance(side, int) else len(side) for side in self)
 
+    def of_context(self, count: int) -> int:
+        """How many of the numbers that a decision has are the context's: of fewer than there are by
+        now none, since it was not given then."""
+        context = self.context if isinstance(self.context, int) else len(self.context)
+        return 0 if count < self.width else context
+
     @property
     def flat(self) -> tuple[str, ...] | None:
         """The names of all of them, if all have names."""
@@ -177,6 +183,8 @@ class Inputs:
     def _read_actions(self, given: Any) -> tuple[Any, list[Any] | None]:
         rows, names = parted(given)
         if self.hasher is not None:
+            if self.grows and isinstance(rows, np.ndarray) and rows.ndim == 2:
+                return in_words(numbers("features", rows, names, self.grows), "action"), names
             said = descriptions(given, rows)
             if not said:
                 raise ValueError("actions must be described, one row per action, got none")
@@ -245,9 +253,10 @@ class Inputs:
             return self
         columns = self.columns
         for offer in offers:
-            columns = self._columns_with(columns, offer)
-            if columns is None:
-                return self._changed(hasher=HASHER, columns=None)
+            more = self._columns_with(columns, offer)
+            if more is None:  # its columns tell what rows of numbers from before are
+                return self._changed(hasher=HASHER, columns=columns)
+            columns = more
         return self if columns == self.columns else self._changed(columns=columns)
 
     def of_one_action(self) -> "Inputs":
@@ -294,9 +303,9 @@ class Inputs:
         ours, theirs = getattr(known, what), getattr(found, what)
         called = "features" if what == "action" else what
         if isinstance(ours, int) and isinstance(theirs, int):
-            if ours != theirs:
+            if ours != theirs and not (self.grows and 0 in (ours, theirs)):
                 raise _mismatch(known, found)
-            return ours
+            return ours or theirs
         if isinstance(theirs, int) and theirs:
             raise ValueError(
                 f"this bandit's columns have names: give the {called} as a data frame or "
@@ -324,9 +333,12 @@ class Inputs:
         if context is None and isinstance(actions, np.ndarray) and self._plain:
             return actions.astype(self.dtype, copy=False)
         if self.hasher is not None:
-            if isinstance(actions, np.ndarray):  # hashed by a version that kept no words
-                return self._fitting(actions)
-            said, names = (["null"], None) if actions is None else (actions, offer.names)
+            if self.columns is None and not offer.described:  # by a version that kept no words
+                hashed = context[None] if isinstance(context, np.ndarray) else actions
+                if isinstance(hashed, np.ndarray):
+                    return self._fitting(hashed)
+            actions, context, *_ = self.worded(offer)
+            said, names = (["null"], None) if actions is None else ([*actions], offer.names)
             return numbers("features", self._hashed(said, context, names, fields), names)
         columns = self.columns
         if columns is None:
@@ -352,6 +364,15 @@ class Inputs:
             return self.hasher.table(said, context, names, fields)
         return self.hasher([from_text(text) for text in said], from_text(context))
 
+    def worded(self, offer: Offer) -> Offer:
+        """The same with rows of numbers as descriptions, of which each number has its place."""
+        actions, context = offer.actions, offer.context
+        if isinstance(actions, np.ndarray):
+            actions = in_words(actions, "action")
+        if isinstance(context, np.ndarray):
+            (context,) = in_words(context[None], "context")
+        return offer._replace(actions=actions, context=context)
+
     def _fitting(self, rows: np.ndarray) -> np.ndarray:
         if rows.shape[1] != self.width:
             raise ValueError(
@@ -365,6 +386,8 @@ class Inputs:
         """The numbers of one side, in the order of the known columns."""
         if isinstance(labels, int) or isinstance(given, np.ndarray):
             rows = np.zeros((1, 0)) if given is None else np.atleast_2d(given)
+            if self.grows and isinstance(labels, int) and not rows.shape[1]:  # not said then
+                rows = np.full((len(rows), labels), np.nan)
             return rows.astype(self.dtype, copy=False)
         cells = []
         for text in [] if given is None else given:
@@ -380,20 +403,46 @@ class Inputs:
         its words are gone, and were hashed otherwise."""
         context, action, given = said.context, said.description, said.features
         if context is None and action is None:
-            return given if self.hasher is None or len(given) == self.width else None
+            if self.hasher is not None and self.columns is None:
+                return given if len(given) == self.width else None
+            if self.hasher is None and (len(given),) == self._plain:
+                return given
+            if self.hasher is None and self.columns and len(given) == self.columns.width:
+                return given
         actions = None if action is None else [action]
-        if self.hasher is None and self.columns is not None:
-            n = self.columns.context
-            if context is None and isinstance(n, int):
+        if self.hasher is not None:
+            context, action = self._said_in(said)
+            actions = None if action is None else [action]
+        elif self.columns is None:
+            return given
+        else:
+            if context is None and isinstance(self.columns.context, int):
+                n = self.columns.context
+                n = n if action is not None else self.columns.of_context(len(given))
                 context, given = given[:n], given[n:]
             if action is None and isinstance(self.columns.action, int):
                 actions = given[None]
         names = None if said.action is None or actions is None else [said.action]
         return self.table(Offer(actions, context, names, everything(1)), fields)[0]
 
+    def _said_in(self, said: Any) -> tuple[str | None, str | None]:
+        """The descriptions of context and action in a decision of a ledger; rows of numbers as
+        `worded` has them."""
+        context, action, given = said.context, said.description, said.features
+        columns, around, rest = self.columns, 0, 0
+        if context is None and action is None and columns is not None:
+            n, (around, rest) = columns.of_context(len(given)), columns
+        else:
+            n = len(given) if context is None and action is not None else 0
+        if n:
+            (context,) = in_words(given[None, :n], "context", around)
+        if n < len(given) and (columns is not None or context is not None):
+            (action,) = in_words(given[None, n:], "action", rest)
+        return context, action
+
     def numbers_in(self, said: Any) -> dict[str, float]:
         """The numbers that were given by name in a decision of a ledger."""
-        pairs = (("context", said.context), ("action", said.description))
+        pairs = zip(("context", "action"), self._said_in(said), strict=True)
         terms = [term for what, text in pairs if text is not None for term in terms_of(text, what)]
         return {name: value for name, value, number in terms if number}
 
@@ -411,6 +460,13 @@ class Inputs:
         if chosen >= self.arms:
             raise ValueError(f"decision {number} chose action {chosen}, but there are {self.arms}")
         return chosen
+
+
+def in_words(rows: np.ndarray, what: str, labels: Labels = 0) -> list[str]:
+    """Rows of numbers as JSON, by name where their columns have names."""
+    if isinstance(labels, tuple):
+        return [as_text(dict(zip(labels, row, strict=True)), what) for row in rows.tolist()]
+    return [as_text(row, what) for row in rows.tolist()]
 
 
 def _has_more(actions: Mapping[Any, Any]) -> bool:

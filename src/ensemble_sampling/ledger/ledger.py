@@ -501,17 +501,28 @@ class Ledger:
         with self._history() as history:
             return history.first_revised(after)
 
-    def first_said(self, side: str, name: str) -> int | None:
-        """The first decision in which something was said by this name of "the context", or of
-        "the action" that was chosen."""
-        start, table = f"%{json.dumps(name, ensure_ascii=False)}:%", "decisions AS d"
-        text = "d.context"
+    def saying(self, side: str, name: str, starts: Sequence[str]) -> Iterator[DecisionRow]:
+        """The decisions in which something may be said by this name of "the context", or of "the
+        action" that was chosen, that begins, as JSON, as any of `starts`; in order. Some of them
+        say it elsewhere."""
+        text, table = "d.context", "decisions AS d"
         if side == "the action":
-            table += f" JOIN items AS i ON i.number = d.item / {BATCH}"
-            text = "i.said"
-        query = f"SELECT min(d.number) FROM {table} WHERE {text} LIKE ?"
-        with self._transactions.reading() as db:
-            return db.execute(query, (start,)).fetchone()[0]
+            text, table = "i.said", f"{table} JOIN items AS i ON i.number = d.item / {BATCH}"
+        key = json.dumps(name, ensure_ascii=False)
+        for sign in ("!", "%", "_"):
+            key = key.replace(sign, f"!{sign}")
+        patterns = [f"%{key}:{start}%" for start in starts]
+        any_of = " OR ".join([f"{text} LIKE ? ESCAPE '!'"] * len(patterns))
+        query = f"SELECT d.number FROM {table} WHERE d.number > ? AND ({any_of}) ORDER BY d.number"
+        after = -1
+        while True:
+            with self._transactions.reading() as db:
+                some = db.execute(f"{query} LIMIT {PAGE}", (after, *patterns)).fetchall()
+                found = self.find([number for (number,) in some])
+            yield from (found[number] for number in sorted(found))
+            if len(some) < PAGE:
+                return
+            after = some[-1][0]
 
     def latest(self, count: int) -> Iterator[DecisionRow]:
         """The last `count` decisions."""

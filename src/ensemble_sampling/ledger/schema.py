@@ -11,6 +11,7 @@ from .rows import Base, seal, unseal
 
 FORMAT = 5
 BEFORE = 4  # the format that `upgrade` brings up to date
+FOREIGN = " REFERENCES decisions"  # in a table of some folders, where SQLite does not look at it
 COLUMNS = {  # without foreign keys, which would look for what refers to every row that is removed
     "about": [
         "name TEXT PRIMARY KEY",  # format, precision, file, counts
@@ -107,7 +108,7 @@ COLUMNS = {  # without foreign keys, which would look for what refers to every r
     ],
     "metrics": [  # what else came of decisions; the last of a name holds
         "number INTEGER PRIMARY KEY",  # 0, 1, 2, ...
-        "decision INTEGER NOT NULL REFERENCES decisions",
+        "decision INTEGER NOT NULL",
         "time REAL NOT NULL",
         "name TEXT NOT NULL",
         "value REAL",

@@ -153,6 +153,7 @@ class Sqlite:
         known = "SELECT name, sql FROM {} WHERE type = 'table'"
         found = dict(self.connection.execute(known.format("sqlite_master")))
         found |= dict(self.connection.execute(known.format("sqlite_temp_master")))
+        found = {table: (sql or "").replace(schema.FOREIGN, "") for table, sql in found.items()}
         wrong = (table for table, sql in schema.SCHEMA.items() if found.get(table) != sql)
         return next(wrong, None)
 

@@ -7,7 +7,7 @@ learned from as long as descriptions are hashed the same way.
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,34 @@ UNCHANGED = (
 )
 
 
-def upgrade(place: Any) -> int:
-    """Bring the ledger in a folder or a PostgreSQL database up to date, all of it or nothing; how
-    many decisions it has."""
+class Upgraded(NamedTuple):
+    """How many decisions a ledger has that was brought up to date.
+
+    hashed: of how many the words are gone, and only the numbers are left that they were hashed into
+    learned: whether these are still learned from
+    """
+
+    decisions: int
+    hashed: int = 0
+    learned: bool = True
+
+    def __str__(self) -> str:
+        if not self.hashed:
+            return f"{self.decisions} decisions"
+        then = (
+            "these are kept, shown as features and learned from as long as words are hashed the "
+            "same way"
+            if self.learned
+            else "in a way that is no more: they stay in the log, and are not learned from"
+        )
+        return (
+            f"{self.decisions} decisions; of {self.hashed} the words are gone, for format "
+            f"{schema.BEFORE} kept only the numbers that they were hashed into: {then}"
+        )
+
+
+def upgrade(place: Any) -> Upgraded:
+    """Bring the ledger in a folder or a PostgreSQL database up to date, all of it or nothing."""
     with closing(database(place, write=True, shared=False)) as db:
         db.open()
         with db.opening():
@@ -37,14 +62,15 @@ def upgrade(place: Any) -> int:
                     f"it has format {found}, and this version upgrades format {schema.BEFORE}: "
                     + schema.way_from(found)
                 )
-            if found == schema.BEFORE:
-                with transaction(db):
-                    _rewrite(db)
-                db.discard("state.safetensors")  # it is rebuilt from the ledger
-            return schema.counts(db)["decisions"]
+            if found == schema.FORMAT:
+                return Upgraded(schema.counts(db)["decisions"])
+            with transaction(db):
+                done = _rewrite(db)
+            db.discard("state.safetensors")  # it is rebuilt from the ledger
+            return done
 
 
-def _rewrite(db: Any) -> None:
+def _rewrite(db: Any) -> Upgraded:
     """Within a transaction: new tables, filled from the old ones, which then go."""
     tables = (*UNCHANGED, "about", "agents", "decisions", "offers", "leases")
     for table in reversed(tables):  # those that refer to others first
@@ -78,6 +104,8 @@ def _rewrite(db: Any) -> None:
         db.execute(f"DROP TABLE old_{table}")
     for statement in schema.INDEXES:
         db.execute(statement)
+    hashed = described is not None and described["hasher"] is not None
+    return Upgraded(now["decisions"], now["decisions"] if hashed else 0, not forgotten)
 
 
 def _old(db: Any, table: str, key: str = "number", after: int | None = -1) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, HELD, SETTINGS, Replicas, as_served
 from .replicas import settings as stored
-from .types import Refused, refusing
+from .types import Erased, Refused, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
@@ -119,14 +119,15 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
         replicas.reload()
 
 
-def erase(replicas: Replicas, subject: str, keep: bool) -> int:
+def erase(replicas: Replicas, subject: str, keep: bool) -> Erased:
     """See `Bandit.erase`."""
     with replicas.door:
+        known = 0 if keep else replicas.ledger.knows_only_base(subject)
         states = partial(_base_states, replicas) if keep else None
         erased = replicas.ledger.erase(subject, states)
         if erased and not keep:
             replicas.control.forget(replicas.ledger)
-        return erased
+        return Erased(erased, known)
 
 
 def _base_states(replicas: Replicas) -> dict[str, bytes]:

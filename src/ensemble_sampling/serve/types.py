@@ -291,9 +291,11 @@ class Expired(Struct):
 
 
 class Erased(Struct):
-    """How many decisions were about the subject."""
+    """How many decisions were about the subject; `known`: of how many of them the state knows the
+    outcome from before decisions were removed, and goes on knowing it."""
 
     erased: int
+    known: int = 0
 
 
 class Prediction(Struct):

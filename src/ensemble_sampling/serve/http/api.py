@@ -300,11 +300,16 @@ def resume(call: Call) -> types.Changed:
 
 
 @operation(
-    "POST", "erase", "admin", 409, example={"subject": "customer-17"}, answered={"erased": 3}
+    "POST",
+    "erase",
+    "admin",
+    409,
+    example={"subject": "customer-17"},
+    answered={"erased": 3, "known": 0},
 )
 def erase(call: Call, body: types.Erase) -> types.Erased:
     """Remove all that was said in decisions about a subject, and what came of them."""
-    return types.Erased(admin.erase(call.engine.replicas, body.subject, body.keep))
+    return admin.erase(call.engine.replicas, body.subject, body.keep)
 
 
 @operation("GET", "/v1/key", "read", answered={"scopes": ["read"], "bandit": None})
