@@ -187,22 +187,22 @@ class PerAction(Wrapper):
         key: Key,
         shared: Any,
         member: Any,
-        index: Array,
+        which: Array,
         spread: Array | float = 1.0,
         noise: Noise | None = None,
     ) -> tuple[Any, Any]:
-        """With the model of one action as it was before its first outcome; of what all have in
-        common nothing is forgotten."""
-        new = self.learner.init(key, spread, noise)
+        """With the models of the actions `which` (a mask) as they were before their first outcome;
+        of what all have in common nothing is forgotten."""
+        new, members = self.init(key, spread, noise)
 
-        def put(tree: Any, new: Any) -> Any:
-            return jax.tree.map(lambda leaf, one: leaf.at[index].set(one), tree, new)
+        def put(old: Array, new: Array) -> Array:
+            return jnp.where(which.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
 
         def part(axis: int | None, old: Any, new: Any) -> Any:
-            return put(old, new) if axis == 0 else old
+            return jax.tree.map(put, old, new) if axis == 0 else old
 
-        own = jax.tree.map(part, self.learner.axes, shared, new[0], is_leaf=lambda x: x is None)
-        return own, put(member, new[1])
+        own = jax.tree.map(part, self.learner.axes, shared, new, is_leaf=lambda x: x is None)
+        return own, jax.tree.map(put, member, members)
 
     def _own(self, change: Any, shared: Any, *new: Any) -> Any:
         """`change` of what each action has one of; what all have in common is the newest's."""

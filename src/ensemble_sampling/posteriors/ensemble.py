@@ -165,12 +165,12 @@ class Ensemble(LearnerPosterior):
         """What perturbations are like: their shapes."""
         return jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
 
-    def renewed(self, key: Key, belief: Any, index: Array) -> Any:
-        """With the model of one action as it was before its first outcome."""
+    def renewed(self, key: Key, belief: Any, which: Array) -> Any:
+        """With the models of the actions `which` (a mask) as before their first outcome."""
 
         def renewed(key: Key, spread: Array, shared: Any, member: Any) -> Any:
             learner: Any = self.learner
-            return learner.renewed(key, shared, member, index, spread, self._kind(key))
+            return learner.renewed(key, shared, member, which, spread, self._kind(key))
 
         renew = jax.vmap(renewed, in_axes=(0, 0, *self._axes), out_axes=self._axes)
         return renew(*self._starts(key), *belief)
