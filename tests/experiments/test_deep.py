@@ -104,6 +104,8 @@ def test_what_was_learned_is_told_by_point():
     assert learned(results([1, 2], [[5, 6], [7, 8]]), "p", "a").verdict == Verdict.HOLDS
     found = learned(results([1, 2], [[5, 6], [7, None]]), "p", "a")
     assert found == (Verdict.FAILS, "3 of 4 runs at 2 points; not all at 2")
+    with pytest.raises(Unavailable, match="panel p was run without b"):
+        learned(results([1], [[5]]), "p", "b")
 
 
 def test_a_share_of_the_runs_may_be_enough():

@@ -18,7 +18,10 @@ SIZES = tuple(range(10, 51, 2))
 def _series(results: Results, panel: str, label: str) -> Mapping[str, Any]:
     if panel not in results:
         raise Unavailable(f"panel {panel} has not been run")
-    return next(s for s in results[panel]["series"] if s["label"] == label)
+    found = [s for s in results[panel]["series"] if s["label"] == label]
+    if not found:
+        raise Unavailable(f"panel {panel} was run without {label}")
+    return found[0]
 
 
 def learned(results: Results, panel: str, label: str, least: float = 1.0) -> Finding:
