@@ -53,6 +53,25 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_numbers(tmp_path):
         simulated(world=DeepSea(3, 4), checkpoint=tmp_path)
 
 
+class Elsewhere:
+    """An engine that hands work on as bytes, and runs the last chunk first."""
+
+    jobs = 1
+
+    def run(self, works, chunks):
+        from ensemble_sampling.simulation.transport import pack, unpack  # Ray is slow to import
+
+        there = [unpack(pack(work)) for work in works]
+        for at, number in reversed(chunks):
+            yield (at, number), there[at].ready()(number)
+
+
+@pytest.mark.parametrize("agent", [PLAN, DQN], ids=["rlsvi", "dqn"])
+def test_an_engine_elsewhere_gives_the_same_numbers(agent):
+    found = simulated(agent, realizations=6, chunk=2, engine=Elsewhere())
+    np.testing.assert_array_equal(found.regret, simulated(agent, realizations=6, chunk=2).regret)
+
+
 def test_sizes_with_the_same_shapes_are_one_program():
     programs._program.cache_clear()
     found = es.episodes.sweep(

@@ -157,7 +157,8 @@ def learning_times(result: Result, threshold: float = 0.9, first: int = 1) -> np
     """Episodes until the average regret so far was below `threshold`, in every realization; NaN
     where it never was.
 
-    bsuite's rule for deep sea; for the stochastic one it has 0.8, from episode 100 on.
+    The rule of bsuite 0.3.6 for deep sea, here after every episode and not only those that bsuite
+    logs; for the stochastic sea it has 0.8, from episode 100 on.
 
     result: with the regret of every realization and episode (`keep=True`, or of a sweep)
     """

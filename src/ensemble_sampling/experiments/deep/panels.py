@@ -15,6 +15,7 @@ from ...config import describe
 from ...episodes import DeepSea, Event, World
 from ...episodes.run import check_parts
 from ...simulation.plot import style
+from ...simulation.results import Result
 from ..page import plain, table
 from ..panels import Data, Job, Where
 
@@ -37,6 +38,10 @@ class Series:
     agent: Callable[[int, World], Any]
     world: Callable[[int, int], World]
     shapes: Sequence[int]
+
+    def about(self) -> dict[str, Any]:
+        """What an entry says beside its label and points."""
+        return {}
 
     def groups(self) -> dict[int, list[int]]:
         """Shapes -> the points that have them."""
@@ -81,6 +86,7 @@ class LearningTimes:
                 series.label,
                 {
                     "label": series.label,
+                    **series.about(),
                     "points": list(series.points),
                     "largest": describe(list(series.parts(series.points[-1]))),
                 },
@@ -110,10 +116,13 @@ class LearningTimes:
                 **place,
             )
             for point, result in zip(points, found.results, strict=True):
-                each = episodes.learning_times(result, self.threshold, self.first)
-                times[point] = [None if np.isnan(t) else int(t) for t in each]
+                times[point] = [None if np.isnan(t) else int(t) for t in self.times(result)]
                 diverged += result.diverged
         return {"times": [times[point] for point in series.points], "diverged": diverged}
+
+    def times(self, result: Result) -> np.ndarray:
+        """Of every realization, NaN where there is none."""
+        return episodes.learning_times(result, self.threshold, self.first)
 
     def draw(self, ax: "Axes", data: Data) -> None:
         for i, series in enumerate(data["series"]):
