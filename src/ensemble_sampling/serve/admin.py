@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import structs
 
 from .. import checks
-from ..decide import shadows
+from ..decide import shadows, weighted
 from ..decide.baselines import RULE, made
 from ..decide.control import Control
 from ..decide.replica import Replica, base_states, resume
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
+from ..decide.weighted import REWARD
 from ..files import Damaged
 from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
@@ -48,13 +49,16 @@ def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = No
             control = Control.of(ledger, ledger.decision_id(0))
             control = control.changed(ledger, main.setup, **held)
             made(control.baseline, replicas.rule, main.setup, ledger)  # refuses an unknown rule
+            if REWARD in given:
+                weighted.change(main, ledger, given[REWARD], who)
         control.record(ledger, who)
         apprentice = shadows.recorded(ledger).get(APPRENTICE)
         if settings.mode == "apprentice" and apprentice is None:
             ledger.add_shadow(APPRENTICE, main.setup.description)
         if settings.mode != "apprentice" and apprentice is not None:
             ledger.add_shadow(APPRENTICE, None)
-        own = {name: v for name, v in structs.asdict(settings).items() if name not in HELD}
+        others = {*HELD, REWARD}
+        own = {name: v for name, v in structs.asdict(settings).items() if name not in others}
         if own != ledger.setting(SETTINGS):
             ledger.change(SETTINGS, own, who)
 
