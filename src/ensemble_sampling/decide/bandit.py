@@ -22,7 +22,7 @@ from ..inputs import foreign
 from ..inputs.hashing import Hasher
 from ..inputs.offer import Offer, is_frame, records
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
-from ..ledger.rows import decided
+from ..ledger.rows import Change, decided
 from ..ledger.sqlite import Place, as_place, exists, public
 from ..rewards import Reward
 from . import notices, weighted
@@ -36,7 +36,7 @@ from .programs import State
 from .replica import Replica, base_states, resume
 from .segments import Segments, segments
 from .setup import Options, Setup
-from .shadows import Shadows, candidate, dismiss, opinions, promote, recorded
+from .shadows import REMOVED, SHADOWS, Shadows, candidate, dismiss, opinions, promote, recorded
 from .sticky import again, checked_subject
 from .summary import Summary, draw, summarize
 from .weighted import Observations
@@ -694,13 +694,22 @@ class Bandit:
         with self._mutex:
             return draw(self._ledger)
 
-    def shadow(self, name: str, agent: Agent | Posterior | None = None) -> None:
+    def changes(self) -> list[Change]:
+        """What was changed of its settings and shadows, and removed, when and by whom, as far as
+        that was said; the oldest first."""
+        self._ready()
+        with self._mutex:
+            return [*self._ledger.changes()]
+
+    def shadow(
+        self, name: str, agent: Agent | Posterior | None = None, *, who: str | None = None
+    ) -> None:
         """Let a candidate (None: the default agent) watch from now on: it learns what the agent in
         charge learns, all that is recorded to begin with, and says what it would have done, see
         `summary` and `opinions`.
 
         It shares all settings but the agent, and goes on after the folder was opened again when
-        it is called again with the same name and agent.
+        it is called again with the same name and agent. `who` begins it: see `changes`.
         """
         checks.text("a shadow's name", name)
         self._ready()
@@ -708,6 +717,8 @@ class Bandit:
             self._replica.sync(self._ledger)
             begun = recorded(self._ledger).get(name)
             self._shadows.admit(self._ledger, name, candidate(agent, self._replica, begun))
+            if begun is None:
+                self._ledger.change(SHADOWS, {"began": name}, who)
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
         """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
@@ -717,14 +728,16 @@ class Bandit:
         with self._mutex:
             return opinions(self._ledger, name)
 
-    def dismiss(self, name: str) -> None:
+    def dismiss(self, name: str, *, who: str | None = None) -> None:
         """Let a shadow go; what it said stays in the ledger."""
         self._ready()
         with self._mutex:
-            dismiss(self._ledger, name)
+            with self._ledger.turn():
+                dismiss(self._ledger, name)
+                self._ledger.change(SHADOWS, {"dismissed": name}, who)
             self._shadows.drop(self._ledger, name)
 
-    def promote(self, name: str) -> None:
+    def promote(self, name: str, *, who: str | None = None) -> None:
         """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
         be opened with its agent."""
         self._ready()
@@ -734,7 +747,9 @@ class Bandit:
             former.forget(self._ledger)
             try:
                 self._replica = replica
-                promote(self._ledger, name, replica)
+                with self._ledger.turn():
+                    promote(self._ledger, name, replica)
+                    self._ledger.change(SHADOWS, {"promoted": name}, who)
             finally:
                 if differences(self._ledger.description, replica.setup.description):
                     self._replica = former  # it was not recorded
@@ -743,7 +758,7 @@ class Bandit:
             replica.file, self._said = former.file, set()
             self.save()
 
-    def retain(self, days: float | timedelta) -> int:
+    def retain(self, days: float | timedelta, *, who: str | None = None) -> int:
         """Remove decisions that are older than so many days, what was on offer in them and what
         came of them; how many.
 
@@ -763,9 +778,12 @@ class Bandit:
                     f"{waiting} decisions that go have no outcome yet, and can have none any more",
                     stacklevel=2,
                 )
-            return self._ledger.retain(since, self._base_states)
+            removed = self._ledger.retain(since, self._base_states)
+            if removed:
+                self._ledger.change(REMOVED, {"retained": seconds / 86400, "gone": removed}, who)
+            return removed
 
-    def erase(self, subject: str, *, keep: bool = False) -> int:
+    def erase(self, subject: str, *, keep: bool = False, who: str | None = None) -> int:
         """Remove all that was said in decisions about a subject, and what came of them: from the
         log, and from exports and backups made from now on; how many decisions.
 
@@ -786,6 +804,8 @@ class Bandit:
             erased = self._ledger.erase(subject, self._base_states if keep else None)
             if erased and not keep:
                 self._control.forget(self._ledger)
+            if erased:
+                self._ledger.change(REMOVED, {"erased": erased, "known": keep}, who)
             return erased
 
     def _base_states(self) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from ..decide import shadows, weighted
 from ..decide.baselines import RULE, made
 from ..decide.control import Control
 from ..decide.replica import Replica, base_states, resume
+from ..decide.shadows import REMOVED, SHADOWS
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
 from ..decide.weighted import REWARD
@@ -24,11 +25,11 @@ from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, HELD, SETTINGS, Replicas, as_served
 from .replicas import settings as stored
-from .types import Refused, refusing
+from .types import Refused, Settings, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
-BEGUN, SHADOWS = "begun", "shadows"  # changes that are no settings
+BEGUN = "begun"  # a change that is no setting
 
 
 def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = None) -> None:
@@ -36,7 +37,8 @@ def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = No
     keeps who did."""
     with replicas.change():
         ledger, main = replicas.ledger, replicas.main
-        settings = structs.replace(stored(ledger), **given)
+        before = stored(ledger)
+        settings = structs.replace(before, **given)
         with refusing():
             checks.outcome(settings.default)
             if settings.wait is not None and main.width is not None:
@@ -57,10 +59,14 @@ def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = No
             ledger.add_shadow(APPRENTICE, main.setup.description)
         if settings.mode != "apprentice" and apprentice is not None:
             ledger.add_shadow(APPRENTICE, None)
-        others = {*HELD, REWARD}
-        own = {name: v for name, v in structs.asdict(settings).items() if name not in others}
-        if own != ledger.setting(SETTINGS):
-            ledger.change(SETTINGS, own, who)
+        if _own(settings) != _own(before):
+            ledger.change(SETTINGS, _own(settings), who)
+
+
+def _own(settings: Settings) -> dict[str, Any]:
+    """Those that are recorded by their own name."""
+    others = {*HELD, REWARD}
+    return {name: v for name, v in structs.asdict(settings).items() if name not in others}
 
 
 def halt(replicas: Replicas, metric: str) -> None:
@@ -130,13 +136,15 @@ def retain(replicas: Replicas, days: float) -> int:
         return replicas.ledger.retain(time.time() - days * 86400, partial(_base_states, replicas))
 
 
-def erase(replicas: Replicas, subject: str, keep: bool) -> int:
+def erase(replicas: Replicas, subject: str, keep: bool, who: str | None = None) -> int:
     """See `Bandit.erase`."""
     with replicas.door:
         states = partial(_base_states, replicas) if keep else None
         erased = replicas.ledger.erase(subject, states)
         if erased and not keep:
             replicas.control.forget(replicas.ledger)
+        if erased:
+            replicas.ledger.change(REMOVED, {"erased": erased, "known": keep}, who)
         return erased
 
 

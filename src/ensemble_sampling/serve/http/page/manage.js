@@ -141,7 +141,10 @@ export function told(changes) {
     const last = before[name] ?? DEFAULTS;
     let words = Object.entries(value ?? {}).map(([did, whom]) => `${whom} ${DID[did]}`).join(", ");
     if (name === "begun") words = "bandit begun";
-    else if (name === "reward") words = `reward ${weighed(before.reward)} \u2192 ${weighed(value)}`;
+    else if (name === "removed") {
+      words = value.erased ? `${number(value.erased)} decisions about somebody erased`
+        : `${number(value.gone)} decisions older than ${number(value.retained)} days removed`;
+    } else if (name === "reward") words = `reward ${weighed(before.reward)} \u2192 ${weighed(value)}`;
     else if (name !== "shadows") {
       words = Object.entries(value)
         .filter(([key, now]) => !HIDDEN.includes(key) && JSON.stringify(now) !== JSON.stringify(last[key]))
