@@ -105,12 +105,12 @@ export class Client {
   }
 
   /** Add to an outcome; the same `ref` counts once. False if it was known, null if told later. */
-  add(id: string, amount: Outcome, ref = newId()): Promise<boolean | null> {
+  add(id: string, amount: Add["amount"], ref = newId()): Promise<boolean | null> {
     return this.#report("add", { id, amount, ref } satisfies Add);
   }
 
   /** The outcome turned out to be another; false if it is what is known. */
-  async correct(id: string, outcome: Outcome): Promise<boolean> {
+  async correct(id: string, outcome: Correct["outcome"]): Promise<boolean> {
     return (await this.#send<Changed>("POST", "correct", { id, outcome } satisfies Correct)).changed;
   }
 

@@ -147,10 +147,11 @@ export interface KeyScopes {
   bandit: string | null;
 }
 
-/** What came of a decision. Where outcomes add up, the same `ref` twice counts once. */
+/** What came of a decision; metrics by name, where the reward is made of them. Where outcomes
+ * add up, the same `ref` twice counts once. */
 export interface Learn {
   id: string;
-  outcome: number | number[];
+  outcome: number | number[] | Record<string, number>;
   ref?: string | null;
 }
 
@@ -281,7 +282,9 @@ export interface Segments {
  *     now), {"frozen": DATE}, or "rule" (the function that `serve --agents` has for it).
  * sticky: seconds for which a subject is given the same action again.
  * guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
- * fallback: whether one that is broken leaves all decisions to the baseline, until `resume`. */
+ * fallback: whether one that is broken leaves all decisions to the baseline, until `resume`.
+ * reward: the weights of metrics that it is made of, {"click": 1, "margin": 0.2}; empty: it is the
+ *     outcome that is told. Other weights hold for decisions that were made before, too. */
 export interface Settings {
   wait?: number | null;
   default?: number;
@@ -294,6 +297,7 @@ export interface Settings {
   sticky?: number;
   guard?: Record<string, (string | number)[]>;
   fallback?: boolean;
+  reward?: Record<string, number>;
 }
 
 /** A candidate that is to become a shadow. */

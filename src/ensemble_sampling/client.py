@@ -33,6 +33,7 @@ from .decide.segments import Segment, Segments
 from .decide.shadows import Compared
 from .decide.summary import Summary
 from .extras import need
+from .ledger.rows import Change
 
 if TYPE_CHECKING:
     import httpx
@@ -273,6 +274,79 @@ class _Requests:
             at = page["next"]
         return columns
 
+    @_call
+    def changes(self) -> Reply[list[Change]]:
+        """What was changed of settings and shadows, and removed, when and by whom."""
+        return [Change(**one) for one in (yield from self._send("GET", "changes"))]
+
+    @_call
+    def status(self) -> Reply[dict[str, Any]]:
+        """The state of the bandit in the process that answers, and what is wrong."""
+        return (yield from self._send("GET", "status"))
+
+    @_call
+    def history(self, buckets: int = 60, *, since: Since = None) -> Reply[list[dict[str, Any]]]:
+        """Decisions over time, in so many parts of it at most, oldest first; without `since` from
+        where decisions are dense."""
+        path = f"history?buckets={checks.count('buckets', buckets)}&since={int(moment(since))}"
+        return (yield from self._send("GET", path))
+
+    @_call
+    def recent(self, count: int = 20) -> Reply[list[dict[str, Any]]]:
+        """The last decisions and why, newest first."""
+        return (yield from self._send("GET", f"recent?count={checks.count('count', count)}"))
+
+    @_call
+    def evaluate(
+        self, candidates: Iterable[str] | None = None, baseline: str = "logged"
+    ) -> Reply[dict[str, list[Any]]]:
+        """What candidates of the service, or all of them, would have earned on the log: the columns
+        of a table, see `es.evaluate`."""
+        names = None if candidates is None else list(candidates)
+        body = {"candidates": names, "baseline": baseline}
+        return (yield from self._send("POST", "evaluate", body))["columns"]
+
+    @_call
+    def candidates(self) -> Reply[list[str]]:
+        """The agents that the service has beside the one in charge."""
+        return (yield from self._send("GET", "shadows"))["candidates"]
+
+    @_call
+    def shadow(self, name: str) -> Reply[None]:
+        """Let a candidate watch, see `Bandit.shadow`; what it would have earned is in `summary`.
+        This and what follows need a key of scope admin."""
+        yield from self._send("POST", "shadows", {"name": checks.text("name", name)})
+
+    @_call
+    def dismiss(self, name: str) -> Reply[None]:
+        """Let a shadow go, see `Bandit.dismiss`."""
+        yield from self._send("DELETE", f"shadows/{quote(checks.text('name', name), safe='')}")
+
+    @_call
+    def promote(self, name: str) -> Reply[None]:
+        """Put a shadow in charge, see `Bandit.promote`."""
+        path = f"shadows/{quote(checks.text('name', name), safe='')}/promote"
+        yield from self._send("POST", path)
+
+    @_call
+    def create(
+        self, actions: Iterable[str] | None = None, floor: float | None = None
+    ) -> Reply[dict[str, Any]]:
+        """Begin the bandit of this client; without arguments one that is there stays as it is."""
+        given = {"actions": None if actions is None else list(actions), "floor": floor}
+        body = {name: value for name, value in given.items() if value is not None}
+        return (yield from self._send("PUT", "", body))
+
+    @_call
+    def bandits(self) -> Reply[list[str]]:
+        """The bandits that there are."""
+        return (yield from self._send("GET", "/v1/bandits"))["bandits"]
+
+    @_call
+    def key(self) -> Reply[dict[str, Any]]:
+        """What the key of this client allows: `scopes`, and the one `bandit` that it is for."""
+        return (yield from self._send("GET", "/v1/key"))
+
     def _send(self, method: str, what: str, body: Any = None) -> Reply[Any]:
         """Send a request, again where that may help; the value of the answer."""
         try:
@@ -283,7 +357,7 @@ class _Requests:
                 "what is sent must be finite where it is a number, must not contain itself or be "
                 f"nested too deeply ({error})"
             ) from error
-        path = f"{self._path}/{what}"
+        path = what if what.startswith("/") else f"{self._path}/{what}".rstrip("/")
         request = self._http.build_request(method, path, content=content, headers=JSON)
         for attempt in range(self._retries):
             found = yield request
@@ -363,7 +437,7 @@ def _known(kind: Any, found: Mapping[str, Any]) -> dict[str, Any]:
 def _read(found: "httpx.Response") -> Any:
     """The value of an answer."""
     if found.is_success:
-        return found.json()
+        return found.json() if found.content else None
     try:
         error = found.json()["error"]
         code, message = error["code"], error["message"]

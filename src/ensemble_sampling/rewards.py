@@ -1,6 +1,6 @@
 """From what is observed to what is wanted: expected rewards of random outcome vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -10,8 +10,13 @@ import numpy as np
 from jax import Array
 
 from . import checks
+from .config import LATER
 
 CORNERS = 10  # entries of 0/1 outcomes up to which all their combinations are averaged over
+
+
+def _unsaid(outcome: Array) -> Array:
+    raise TypeError("a reward that is made of weights is for a Bandit, not for a model")
 
 
 class Reward(eqx.Module):
@@ -19,13 +24,21 @@ class Reward(eqx.Module):
 
     Averages are over fixed points, the same for all actions, so that the actions' order is hardly
     affected by the error.
+
+    weights: of metrics by name, {"click": 1.0, "margin": 0.2}, in the place of a function: that is
+        what a `Bandit` may be given as its reward.
     """
 
-    function: Callable[[Array], Array] = eqx.field(static=True)
-    outcomes: int = eqx.field(static=True)
+    function: Callable[[Array], Array] = eqx.field(static=True, default=_unsaid)
+    outcomes: int = eqx.field(static=True, default=0)
     draws: int = eqx.field(static=True, default=128)
+    weights: Mapping[str, float] | None = eqx.field(static=True, default=None, metadata=LATER)
 
     def __check_init__(self) -> None:
+        if self.weights is not None:
+            if self.function is not _unsaid or self.outcomes:
+                raise ValueError("a reward is made of weights, or by a function of outcomes")
+            return
         checks.size("outcomes", self.outcomes)
         checks.size("draws", self.draws)
         if not callable(self.function):
@@ -101,6 +114,8 @@ def as_reward(reward: Any, outcomes: int | None) -> Reward | None:
     if reward is None:
         raise ValueError(f"outcomes are vectors of {outcomes}: give the reward function R(y)")
     reward = reward if isinstance(reward, Reward) else Reward(reward, outcomes)
+    if reward.weights is not None:
+        raise ValueError("weights of metrics are for a Bandit: give the model a function R(y)")
     if reward.outcomes != outcomes:
         raise ValueError(f"the reward takes {reward.outcomes} outcomes, the model has {outcomes}")
     return reward

@@ -256,3 +256,30 @@ def test_decisions_of_another_baseline_are_no_part_of_the_control_group():
     assert bandit.lift(since=0).decisions == 100
     bandit.configure(baseline={"action": "tea"})
     assert bandit.lift().decisions == 0
+
+
+def test_every_change_is_an_event_with_who_made_it(tmp_path):
+    with es.Bandit.open(tmp_path / "b", LINEAR) as bandit:
+        for n in range(4):
+            bandit.learn(bandit.choose(ROWS, subject=f"u{n}").id, 1.0)
+        for name in ("bold", "calm"):
+            bandit.shadow(name, es.EnsembleSampling(es.Linear(2, noise_std=0.5), 4), who="ann")
+        bandit.shadow("calm", es.EnsembleSampling(es.Linear(2, noise_std=0.5), 4))  # it is one
+        bandit.dismiss("bold", who="bob")
+        bandit.promote("calm")
+        bandit.erase("u1", who="eve")
+        bandit.erase("nobody", who="eve")
+        bandit.configure(reward={}, holdback=0.5, who="dan")
+        assert bandit.retain(0, who="dan") == 4
+        found = [(one.name, one.value, one.who) for one in bandit.changes()]
+        assert bandit.changes()[1].decision == 4
+    assert found[:5] == [
+        ("shadows", {"began": "bold"}, "ann"),
+        ("shadows", {"began": "calm"}, "ann"),
+        ("shadows", {"dismissed": "bold"}, "bob"),
+        ("shadows", {"promoted": "calm"}, None),
+        ("removed", {"erased": 1, "known": False}, "eve"),
+    ]
+    assert [one[0] for one in found[5:]] == ["control", "removed"]
+    assert found[6][1:] == ({"retained": 0.0, "gone": 4}, "dan")
+    assert "u1" not in repr(found)

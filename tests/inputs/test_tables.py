@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression, SGDRegressor
 from sklearn.pipeline import make_pipeline
 
 import ensemble_sampling as es
-from ensemble_sampling.inputs.descriptions import DEEPEST, LONGEST, as_text, terms_of
+from ensemble_sampling.inputs.descriptions import DEEPEST, DESCRIPTION_LETTERS, as_text, terms_of
 from ensemble_sampling.inputs.features import HASHER, Columns, Inputs
 from ensemble_sampling.ledger.rows import decided
 
@@ -556,15 +556,17 @@ def nested(depth):
 
 def test_limits_of_descriptions_have_names():
     bandit = es.Bandit(actions=["a", "b"])
-    fits = LONGEST - len('{"word":""}')
+    fits = DESCRIPTION_LETTERS - len('{"word":""}')
     bandit.choose(context={"word": "x" * fits})
     before = bandit.summary().decisions
     with pytest.raises(
-        ValueError, match=rf"a context has {LONGEST + 1} char.*most {LONGEST} .*\(LONG"
+        ValueError,
+        match=rf"a context has {DESCRIPTION_LETTERS + 1} char.*most {DESCRIPTION_LETTERS} .*\(DESC",
     ):
         bandit.choose(context={"word": "x" * (fits + 1)})
     with pytest.raises(
-        ValueError, match=rf"an action has {LONGEST + 1} char.*\(LONGEST in ensemble"
+        ValueError,
+        match=rf"an action has {DESCRIPTION_LETTERS + 1} char.*\(DESCRIPTION_LETTERS in ensemble",
     ):
         es.Bandit().choose([{"word": "x" * (fits + 1)}])
     bandit.choose(context={"deep": nested(DEEPEST), "when": date(2024, 2, 3)})

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
 
 import httpx
 import numpy as np
@@ -10,6 +13,7 @@ from services import running
 
 import ensemble_sampling as es
 from ensemble_sampling import client as module
+from ensemble_sampling.serve.http.api import OPERATIONS
 
 OFFER = {"a": {"x": "1"}, "b": {"x": "2"}}
 MADE = {
@@ -17,10 +21,17 @@ MADE = {
     "mean": None, "spread": None,
 }  # fmt: skip
 
+CANDIDATES = """
+import ensemble_sampling as es
+CANDIDATES = {name: es.EnsembleSampling(es.Linear(256), n) for name, n in (("few", 2), ("more", 4))}
+"""
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("served")) as (url, _):
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "agents.py").write_text(CANDIDATES)
+    with running(folder / "place", agents=folder / "agents.py") as (url, _):
         yield url
 
 
@@ -249,3 +260,70 @@ def test_the_key_is_sent_as_a_bearer_s_and_not_shown():
     client.choose()
     assert seen == ["Bearer es_secret"]
     assert "es_secret" not in repr(client)
+
+
+OFFERED = {"event": "e1", "context": {"device": "phone"}}
+DID: list[tuple[str, tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = [
+    # In their order: a method, its arguments, and what is true of what it returns.
+    ("create", (), {"floor": 0.1}, lambda found: found["candidates"] == ["few", "more"]),
+    ("create", (), {}, lambda found: found["settings"]["holdback"] == 0.0),
+    ("bandits", (), {}, lambda found: "default" in found and len(found) >= 2),
+    ("key", (), {}, lambda found: found["bandit"] is None and "admin" in found["scopes"]),
+    ("choose", (OFFER,), OFFERED, lambda found: found.action in OFFER),
+    ("observe", ("e1", {"margin": 2.0}), {}, lambda found: found is True),
+    ("learn", ("e1", 1.0), {}, lambda found: found is True),
+    ("candidates", (), {}, lambda found: found == ["few", "more"]),
+    ("shadow", ("few",), {}, lambda found: found is None),
+    ("shadow", ("more",), {}, lambda found: found is None),
+    ("dismiss", ("few",), {}, lambda found: found is None),
+    ("promote", ("more",), {}, lambda found: found is None),
+    ("configure", (), {"holdback": 0.2}, lambda found: found["holdback"] == 0.2),
+    ("settings", (), {}, lambda found: found["holdback"] == 0.2),
+    ("changes", (), {}, lambda found: [one.name for one in found] == CHANGED),
+    ("status", (), {}, lambda found: found["holdback"] == 0.2 and "health" in found),
+    ("history", (10,), {}, lambda found: found[0]["decisions"] == 1),
+    ("history", (), {"since": datetime(2000, 1, 1)}, lambda found: len(found) == 1),
+    ("recent", (5,), {}, lambda found: [one["outcome"] for one in found] == [1.0]),
+    ("evaluate", (["few"],), {}, lambda found: found["policy"] == ["few"]),
+    ("lift", (), {"since": timedelta(days=1)}, lambda found: found.decisions == 0),
+    ("metrics", (), {"since": timedelta(days=1)}, lambda found: found[0].mean.value == 2.0),
+    ("segments", ("device",), {"since": 0}, lambda found: found.parts[0].name == "phone"),
+    ("resume", (), {}, lambda found: found is False),
+]
+CHANGED = ["begun", *["shadows"] * 4, "control"]
+
+
+@pytest.mark.parametrize("kind", [es.Client, es.AsyncClient])
+def test_a_client_does_all_that_the_service_does(url, kind):
+    client = kind(url, bandit=f"whole-{kind.__name__.lower()}", timeout=60)
+    with asyncio.Runner() as runner:
+
+        def done(method, *given, **named):
+            found = getattr(client, method)(*given, **named)
+            return found if kind is es.Client else runner.run(found)
+
+        for method, given, named, right in DID:
+            found = done(method, *given, **named)
+            assert right(found), (method, found)
+        done("close")
+
+
+def test_every_operation_of_the_service_has_its_method():
+    others = {"ready", "healthy", "measures"}  # for what watches processes
+    named = {"choose", "judge", "observed", "about", "put_settings", "metric", "outcome", "shadows"}
+    methods = {name for name in vars(module._Requests) if not name.startswith("_")}
+    assert {each.run.__name__ for each in OPERATIONS} - others - named <= methods
+
+
+def test_numbers_and_names_are_checked_before_anything_is_sent():
+    with es.Client("http://nowhere", retries=0) as client:
+        for call in (
+            lambda: client.recent(0),
+            lambda: client.history(-1),
+            lambda: client.shadow(""),
+            lambda: client.promote(""),
+            lambda: client.dismiss(""),
+            lambda: client.lift(since=-1),
+        ):
+            with pytest.raises((TypeError, ValueError)):
+                call()

@@ -18,10 +18,10 @@ from services import running, until
 import ensemble_sampling as es
 from ensemble_sampling.decide.health import KINDS
 from ensemble_sampling.decide.setup import Options
-from ensemble_sampling.serve import updater
+from ensemble_sampling.serve import admin, updater
 from ensemble_sampling.serve.decider import Decider
 from ensemble_sampling.serve.replicas import Replicas
-from ensemble_sampling.serve.types import Choose
+from ensemble_sampling.serve.types import Choose, Learn
 
 OFFER = {"a": {"x": "1"}, "b": {"x": "2"}, "c": {"x": "3"}}
 ALERTS = Path(__file__).parents[2] / "deploy" / "alerts.yml"
@@ -228,3 +228,56 @@ def test_what_a_caller_decided_while_the_service_was_away_is_no_part_of_lift(url
             said = httpx.post(f"{base}/choose", json={**body, **wrong, "event": "e3"})
             assert said.status_code == 400
             assert "one available action" in said.json()["error"]["message"]
+
+
+def test_a_reward_made_of_metrics_is_weighed_anew_in_every_process(url, tmp_path):
+    with es.Client(url, bandit="weighed", timeout=60) as client:
+        httpx.put(f"{url}/v1/bandits/weighed", json={"actions": ["a", "b"]})
+        now = client.configure(reward={"click": 1.0, "margin": 0.5})
+        assert now["reward"] == {"click": 1.0, "margin": 0.5}
+        one, two, three = (client.choose().id for _ in range(3))
+        assert client.observe(one, {"click": 1})
+        assert client.log()["outcome"] == [None] * 3
+        assert client.observe(one, {"margin": 4})
+        assert client.learn_many([(two, {"click": 1}), (three, {"click": 0, "margin": 2})])
+        assert client.log()["outcome"] == [3.0, 1.0, 1.0]
+        for wrong, words in (
+            ({"reward": {"clik": 1}}, "no metric 'clik'"),
+            ({"reward": {"click": "1"}}, "reward"),
+            ({"reward": {"click": 1e13}}, "the weight of 'click'"),
+        ):
+            with pytest.raises(es.ServiceError, match=words):
+                client.configure(**wrong)
+        for tell in (client.learn, client.correct, client.add):
+            with pytest.raises(es.ServiceError, match="the reward is made of 'click', 'margin'"):
+                tell(one, 1.0)
+        client.configure(reward={"margin": 1.0})
+        assert client.log()["outcome"] == [4.0, 0.0, 2.0]
+        until(lambda: client.settings()["reward"] == {"margin": 1.0})
+        assert client.lift().decisions == 0
+        change = httpx.get(f"{url}/v1/bandits/weighed/changes").json()[-1]
+        assert (change["name"], change["value"]) == ("reward", {"margin": 1.0})
+        four = client.choose().id
+        assert client.expire(0, 0.25) == 1
+        assert client.log()["outcome"][3] == 0.25
+        client.observe(four, {"margin": 7})
+        assert client.log()["outcome"][3] == 7.0
+
+
+def test_a_process_that_has_not_heard_of_other_weights_yet_goes_by_them_all_the_same(tmp_path):
+    one, other = (Decider(Replicas(tmp_path / "b", Options())) for _ in range(2))
+    try:
+        admin.configure(one.replicas, {"reward": {"click": 1.0}})
+        (((made,),), _) = other.work([[Choose(actions=OFFER)]], [])
+        other.work([], [[Learn(made.id, {"click": 1.0})]])
+        admin.configure(one.replicas, {"reward": {"click": 3.0}, "holdback": 0.5})
+        assert other.replicas.weights == {"click": 1.0}
+        (((made,),), (flags,)) = other.work(
+            [[Choose(actions=OFFER)]], [[Learn(made.id, {"click": 2.0})]]
+        )
+        assert flags == [True]
+        assert made.control is not None
+        assert other.replicas.ledger.decision(0).outcome == 6.0
+    finally:
+        one.replicas.close()
+        other.replicas.close()

@@ -187,7 +187,7 @@ def test_settings_are_read_and_written(http):
     default = {
         "wait": None, "default": 0.0, "aggregation": "first", "mode": "online", "floor": 0.0,
         "retain": None, "holdback": 0.0, "baseline": "first", "sticky": 0.0, "guard": {},
-        "fallback": False,
+        "fallback": False, "reward": {},
     }  # fmt: skip
     assert get(http, "settings") == default
     new = {**default, "wait": 600.0, "floor": 0.25}
@@ -244,7 +244,7 @@ WITHOUT = "Expected text without {}control characters - at"
         ("choose", json.dumps({"decisions": [{}] * 21}).encode(), 413, "21 decisions"),
         ("outcome", b'{"id": "x"}', 400, "`id` and `outcome`"),
         ("outcome", b'{"id": "x", "outcomes": []}', 400, "not both"),
-        ("outcome", b'{"id": "x", "outcome": "1"}', 400, "Expected `float | array | null`"),
+        ("outcome", b'{"id": "x", "outcome": "1"}', 400, "Expected `float | object | array"),
         ("outcome", b'{"id": "nothing", "outcome": 1}', 404, "nothing"),
         ("outcome", b'{"id": "a\\u0000", "outcome": 1}', 400, WITHOUT.format("")),
         ("outcome", b'{"id": "a\\n", "outcome": 1}', 400, WITHOUT.format("")),

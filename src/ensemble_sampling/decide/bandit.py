@@ -22,22 +22,24 @@ from ..inputs import foreign
 from ..inputs.hashing import Hasher
 from ..inputs.offer import Offer, is_frame, records
 from ..ledger.ledger import DecisionRow, Ledger, OutcomeRow
-from ..ledger.rows import decided
+from ..ledger.rows import Change, decided
 from ..ledger.sqlite import Place, as_place, exists, public
-from . import notices
+from ..rewards import Reward
+from . import notices, weighted
 from .control import Control, Divider
 from .decisions import Decision, Prediction
 from .explain import Explanation, explain, find
 from .lift import Lift, lift, moment
-from .metrics import Guarding, Metric, bounds, metrics, observe
+from .metrics import Guarding, Metric, bounds, metrics
 from .outcomes import Outcomes
 from .programs import State
 from .replica import Replica, base_states, resume
 from .segments import Segments, segments
 from .setup import Options, Setup
-from .shadows import Shadows, candidate, dismiss, opinions, promote, recorded
+from .shadows import REMOVED, SHADOWS, Shadows, candidate, dismiss, opinions, promote, recorded
 from .sticky import again, checked_subject
 from .summary import Summary, draw, summarize
+from .weighted import Observations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,6 +76,8 @@ class Bandit:
         (the agent as it is now), {"frozen": DATE}, or a function of the context and the actions by
         name, which names one.
     sticky: how long a subject is given the same action again, as `timedelta` or in seconds.
+    reward: `es.Reward(weights={"click": 1.0, "margin": 0.2})`: a decision is worth the sum of these
+        metrics, each times its weight; see `observe`. None is the outcome that is told.
         What is None here is what the folder has; `configure` changes it, and more.
     """
 
@@ -91,9 +95,10 @@ class Bandit:
         holdback: float | None = None,
         baseline: Any = None,
         sticky: float | timedelta | None = None,
+        reward: Reward | Mapping[str, float] | None = None,
     ):
         options = Options(agent, seed, normalise, hasher, actions, floor, steady)
-        self._begin(None, options, (holdback, baseline, sticky), offers)
+        self._begin(None, options, (holdback, baseline, sticky, reward), offers)
 
     @classmethod
     def open(
@@ -111,6 +116,7 @@ class Bandit:
         holdback: float | None = None,
         baseline: Any = None,
         sticky: float | timedelta | None = None,
+        reward: Reward | Mapping[str, float] | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """The bandit kept in a folder: created, or reopened where it left off. What is not given is
@@ -121,7 +127,7 @@ class Bandit:
         """
         options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
-        terms = holdback, baseline, sticky
+        terms = holdback, baseline, sticky, reward
         bandit._begin(place, options, terms, offers, snapshot_every, migrate=False)
         return bandit
 
@@ -141,12 +147,13 @@ class Bandit:
         holdback: float | None = None,
         baseline: Any = None,
         sticky: float | timedelta | None = None,
+        reward: Reward | Mapping[str, float] | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
         """Replay the folder's history into another agent, which decides from now on."""
         options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
-        terms = holdback, baseline, sticky
+        terms = holdback, baseline, sticky, reward
         bandit._begin(place, options, terms, offers, snapshot_every, migrate=True)
         return bandit
 
@@ -154,14 +161,17 @@ class Bandit:
         self,
         place: Place,
         options: Options,
-        terms: tuple[Any, Any, Any],
+        terms: tuple[Any, Any, Any, Any],
         offers: str | None = None,
         snapshot_every: int = 0,
         migrate: bool = False,
     ) -> None:
         """Open the ledger and go on where it left off; what cannot be is refused before."""
         replica = Replica(Setup(options))
-        given: dict[str, Any] = dict(zip(("holdback", "baseline", "sticky"), terms, strict=True))
+        reward = terms[3]
+        given: dict[str, Any] = dict(zip(("holdback", "baseline", "sticky"), terms, strict=False))
+        if reward is not None:
+            weighted.checked(reward)
         Control().changed(None, replica.setup, **given)
         every = checks.count("snapshot_every", snapshot_every) if place is not None else 0
         self._snapshot_every, checked = every, _kept(offers)
@@ -179,6 +189,9 @@ class Bandit:
             self._ledger.keep(checked or self._ledger.keeps)
             self._control, self._rule = Control.of(self._ledger, self._replica.setup.seed), None
             self._agree(given)
+            self._weights = weighted.weights(self._ledger)
+            if reward is not None:
+                self._reweigh(reward)
         except BaseException:
             self._ledger.close()
             raise
@@ -195,6 +208,14 @@ class Bandit:
         control.record(self._ledger, who)
         self._control, self._divider, self._rule = control, divider, rule
 
+    def _reweigh(self, reward: Any, who: str | None = None) -> None:
+        """Let rewards be made by these weights, also those of decisions that were made before."""
+        with self._ledger.turn():
+            learned = weighted.change(self._replica, self._ledger, reward, who)
+        self._weights = weighted.weights(self._ledger)
+        if learned:
+            self._learn(learned)
+
     def configure(
         self,
         *,
@@ -203,6 +224,7 @@ class Bandit:
         sticky: float | timedelta | None = None,
         guard: Mapping[str, tuple[str, float]] | None = None,
         fallback: bool | None = None,
+        reward: Reward | Mapping[str, float] | None = None,
         who: str | None = None,
     ) -> None:
         """Change what is held back, and what may put the baseline in charge; None stays as it is.
@@ -210,14 +232,19 @@ class Bandit:
         holdback, baseline, sticky: as a bandit is begun with.
         guard: bounds of the means of metrics by name, {"returned": ("<=", 0.05)}; see `observe`.
         fallback: whether one that is broken leaves all decisions to the baseline until `resume`.
+        reward: other weights of metrics; the state is as if they had held from the start.
         who: changes it; the ledger keeps that, with the time.
         """
         given = {"holdback": holdback, "baseline": baseline, "sticky": sticky}
+        given = {**given, "guard": guard, "fallback": fallback}
         if who is not None:
             checks.text("who", who)
         self._ready(writes=True)
         with self._mutex:
-            self._agree({**given, "guard": guard, "fallback": fallback}, who)
+            if reward is not None:  # and refuse the others before anything changes
+                self._control.changed(self._ledger, self._replica.setup, **given)
+                self._reweigh(reward, who)
+            self._agree(given, who)
 
     def _ready(self, writes: bool = False) -> None:
         """Refuse to go on where what follows could not be right; before the mutex is taken, which
@@ -367,9 +394,14 @@ class Bandit:
         return decisions
 
     def learn(self, id: str | Decision, outcome: Any) -> bool:
-        """Learn the outcome of a decision; False if it was known already and nothing changed."""
+        """Learn the outcome of a decision; False if it was known already and nothing changed.
+
+        Where the reward is made of metrics: {"click": 1, "margin": 3.2}, what is missing being 0.
+        """
         id = id.id if isinstance(id, Decision) else id
         self._ready(writes=True)
+        if self._weights or isinstance(outcome, Mapping):
+            return self._observe([(id, outcome)], final=True) == 1
         with self._mutex:
             ledger = self._ledger
             outcomes = Outcomes(self._replica, ledger)
@@ -383,6 +415,8 @@ class Bandit:
         """
         pairs = [checks.pair(each) for each in _listed("outcomes", outcomes)]
         self._ready()
+        if self._weights or any(isinstance(outcome, Mapping) for _, outcome in pairs):
+            return self._observe(pairs, final=True)
         with self._mutex:
             self._replica.sync(self._ledger)
             several = Outcomes(self._replica, self._ledger)
@@ -402,10 +436,10 @@ class Bandit:
             if self._replica.agent is None:  # nothing was decided
                 return 0
             self._replica.outcome(outcome, self._ledger)
-            assumed = Outcomes(self._replica, self._ledger)
+            assumed = self._observations()
             for number in self._ledger.pending(before=self._ledger.clock() - seconds):
                 id = self._ledger.decision_id(number)
-                assumed.learn(id, self._decision(id), outcome)
+                assumed.expire(id, self._decision(id), outcome)
             return self._record(assumed, expired=True)
 
     def correct(self, id: str | Decision, outcome: Any) -> bool:
@@ -418,7 +452,7 @@ class Bandit:
         id = id.id if isinstance(id, Decision) else id
         self._ready()
         with self._mutex:
-            outcomes = Outcomes(self._replica, self._ledger)
+            outcomes = self._observations()
             new = outcomes.correct(id, self._decision(id), outcome)
             outcomes.record()
             return new
@@ -435,7 +469,7 @@ class Bandit:
         id = id.id if isinstance(id, Decision) else id
         self._ready()
         with self._mutex:
-            outcomes = Outcomes(self._replica, self._ledger)
+            outcomes = self._observations()
             new = outcomes.add(id, self._decision(id), amount, ref)
             self._record(outcomes)
             return new
@@ -443,7 +477,21 @@ class Bandit:
     def _decision(self, id: str) -> DecisionRow:
         return self._ledger.decision(self._ledger.number(id))
 
-    def _record(self, outcomes: Outcomes, expired: bool = False) -> int:
+    def _observations(self) -> Observations:
+        return Observations(Outcomes(self._replica, self._ledger), self._ledger, self._weights)
+
+    def _observe(self, pairs: Iterable[tuple[Any, Any]], final: bool) -> int:
+        """Metrics of decisions, which may be their outcomes; of how many anything was new."""
+        with self._mutex:
+            seen, count = self._observations(), 0
+            for id, values in pairs:
+                id = id.id if isinstance(id, Decision) else id
+                how = seen.learn if final else seen.observe
+                count += how(id, self._decision(id), values)
+            self._record(seen)
+            return count
+
+    def _record(self, outcomes: Outcomes | Observations, expired: bool = False) -> int:
         """Record outcomes and learn those that are the first of their decision; how many."""
         learned = outcomes.record(expired)
         if not learned:
@@ -592,10 +640,12 @@ class Bandit:
 
     def observe(self, id: str, values: Mapping[str, float]) -> bool:
         """What else came of a decision, numbers by name: {"margin": 3.2, "returned": 0}. False if
-        it was known. It is compared by `lift(metric)`, and bounded by `configure(guard=...)`."""
+        it was known. It is compared by `lift(metric)`, and bounded by `configure(guard=...)`. Where
+        the reward is made of metrics, the decision is learned once all of these are known, and
+        again when one of them changes."""
         self._ready(writes=True)
         with self._mutex:
-            new = observe(self._ledger, id, self._decision(id), values)
+            new = self._observe([(id, values)], final=False) == 1
             beyond = self._guarding.broken(self._ledger, self._control) if new else None
             if beyond is not None and f"guard {beyond}" not in self._said:
                 self._said.add(f"guard {beyond}")
@@ -644,13 +694,22 @@ class Bandit:
         with self._mutex:
             return draw(self._ledger)
 
-    def shadow(self, name: str, agent: Agent | Posterior | None = None) -> None:
+    def changes(self) -> list[Change]:
+        """What was changed of its settings and shadows, and removed, when and by whom, as far as
+        that was said; the oldest first."""
+        self._ready()
+        with self._mutex:
+            return [*self._ledger.changes()]
+
+    def shadow(
+        self, name: str, agent: Agent | Posterior | None = None, *, who: str | None = None
+    ) -> None:
         """Let a candidate (None: the default agent) watch from now on: it learns what the agent in
         charge learns, all that is recorded to begin with, and says what it would have done, see
         `summary` and `opinions`.
 
         It shares all settings but the agent, and goes on after the folder was opened again when
-        it is called again with the same name and agent.
+        it is called again with the same name and agent. `who` begins it: see `changes`.
         """
         checks.text("a shadow's name", name)
         self._ready()
@@ -658,6 +717,8 @@ class Bandit:
             self._replica.sync(self._ledger)
             begun = recorded(self._ledger).get(name)
             self._shadows.admit(self._ledger, name, candidate(agent, self._replica, begun))
+            if begun is None:
+                self._ledger.change(SHADOWS, {"began": name}, who)
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
         """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
@@ -667,14 +728,16 @@ class Bandit:
         with self._mutex:
             return opinions(self._ledger, name)
 
-    def dismiss(self, name: str) -> None:
+    def dismiss(self, name: str, *, who: str | None = None) -> None:
         """Let a shadow go; what it said stays in the ledger."""
         self._ready()
         with self._mutex:
-            dismiss(self._ledger, name)
+            with self._ledger.turn():
+                dismiss(self._ledger, name)
+                self._ledger.change(SHADOWS, {"dismissed": name}, who)
             self._shadows.drop(self._ledger, name)
 
-    def promote(self, name: str) -> None:
+    def promote(self, name: str, *, who: str | None = None) -> None:
         """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
         be opened with its agent."""
         self._ready()
@@ -684,7 +747,9 @@ class Bandit:
             former.forget(self._ledger)
             try:
                 self._replica = replica
-                promote(self._ledger, name, replica)
+                with self._ledger.turn():
+                    promote(self._ledger, name, replica)
+                    self._ledger.change(SHADOWS, {"promoted": name}, who)
             finally:
                 if differences(self._ledger.description, replica.setup.description):
                     self._replica = former  # it was not recorded
@@ -693,7 +758,7 @@ class Bandit:
             replica.file, self._said = former.file, set()
             self.save()
 
-    def retain(self, days: float | timedelta) -> int:
+    def retain(self, days: float | timedelta, *, who: str | None = None) -> int:
         """Remove decisions that are older than so many days, what was on offer in them and what
         came of them; how many.
 
@@ -716,9 +781,11 @@ class Bandit:
             removed = 0
             while part := self._ledger.retain(since, self._base_states):
                 removed += part
+            if removed:
+                self._ledger.change(REMOVED, {"retained": seconds / 86400, "gone": removed}, who)
             return removed
 
-    def erase(self, subject: str, *, keep: bool = False) -> int:
+    def erase(self, subject: str, *, keep: bool = False, who: str | None = None) -> int:
         """Remove all that was said in decisions about a subject, and what came of them: from the
         log, and from exports and backups made from now on; how many decisions.
 
@@ -739,6 +806,8 @@ class Bandit:
             erased = self._ledger.erase(subject, self._base_states if keep else None)
             if erased and not keep:
                 self._control.forget(self._ledger)
+            if erased:
+                self._ledger.change(REMOVED, {"erased": erased, "known": keep}, who)
             return erased
 
     def _base_states(self) -> dict[str, bytes]:

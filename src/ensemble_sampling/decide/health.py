@@ -13,6 +13,7 @@ from ..ledger.ledger import Ledger
 from ..sequences import evidence
 from . import metrics
 from .control import Control, settled
+from .weighted import weights
 
 KINDS = {
     "split": "the control group has another share than it should",
@@ -24,6 +25,7 @@ KINDS = {
     "chances": "actions had no chance, so that logs cannot evaluate others",
     "guard": "a bound of a metric is broken, or nobody sends the metric",
     "removed": "decisions were removed before their outcome came",
+    "reward": "nobody sends a metric that the reward is made of",
     "halted": "the baseline decides, since a bound was broken",
     "behind": "the state does not know outcomes of a while ago",
 }
@@ -59,6 +61,7 @@ def found(ledger: Ledger) -> dict[str, str]:
         "chances": _chances(ledger),
         "guard": "; ".join(guards.values()) or None,
         "removed": _removed(ledger),
+        "reward": _reward(ledger),
         "halted": _halted(control),
     }
     return {kind: text for kind, text in said.items() if text is not None}
@@ -82,6 +85,22 @@ def _halted(control: Control) -> str | None:
     return (
         f"the baseline decides all, since the bound of {control.halted!r} was broken: `resume` "
         "lets the bandit go on"
+    )
+
+
+def _reward(ledger: Ledger) -> str | None:
+    """On metrics without which nothing is learned."""
+    made_of = weights(ledger)
+    if not made_of or ledger.decisions < metrics.UNSEEN:
+        return None
+    sent = {name for (name,) in ledger.ask_all(metrics.NAMES)}
+    lacking = ", ".join(repr(name) for name in made_of if name not in sent)
+    if not lacking:
+        return None
+    return (
+        f"the reward is made of {lacking}, of which no decision has a value: until it comes, only "
+        "decisions are learned whose outcome is said to be all that comes (`learn`). Send it by "
+        "`observe`, or configure a reward without it"
     )
 
 

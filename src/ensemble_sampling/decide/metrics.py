@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..ledger.ledger import DecisionRow, Ledger
+from ..ledger.ledger import Ledger
 from ..sequences import ALPHA, mean
 from .control import Control
 from .lift import Interval, Lift, lift, numbered
@@ -49,26 +49,19 @@ class Metric:
         return f"{self.name}: {self.mean or 'nothing came yet'}{bound}{state}\n  {self.lift}"
 
 
-def observe(ledger: Ledger, id: str, decided: DecisionRow, values: Any) -> bool:
-    """Record what else came of a decision; whether anything was new. A value that is there is
-    replaced."""
+def checked_values(what: str, values: Any) -> dict[str, float]:
+    """Numbers by the names of metrics."""
     if not isinstance(values, Mapping) or not 0 < len(values) <= MOST:
         raise TypeError(
             f'metrics must be numbers by name, {{"margin": 3.2}}, {MOST} at most; '
             f"got {checks.shown(values)}"
         )
-    if decided.erased:
-        raise ValueError(f"decision {id} was erased: nothing can come of it any more")
-    new, known = [], ledger.metrics(decided.number)
+    found = {}
     for name, value in values.items():
         if len(checks.text("a metric's name", name)) > LONGEST:
             raise ValueError(f"a metric's name has at most {LONGEST} characters, got {len(name)}")
-        value = checks.bounded(f"the metric {name!r}", value) + 0.0
-        if known.get(name) != value:
-            new.append((decided.number, name, value))
-    if new:
-        ledger.add_metrics(new)
-    return bool(new)
+        found[name] = float(checks.bounded(f"{what} {name!r}", value)) + 0.0
+    return found
 
 
 def metrics(ledger: Ledger, control: Control, since: float = 0.0) -> tuple[Metric, ...]:

@@ -40,7 +40,7 @@ class Outcomes:
         outcome, number = self._replica.outcome(given, self._ledger), decided.number
         reward, known = self._replica.reward(outcome), decided.outcome
         if number in self._first or number in self._revised:
-            known = self._known(decided)
+            known = self.known(decided)
         if known is None:
             self._replica.inputs.arm(number, decided.chosen, decided.action)
             self._first[number] = decided, outcome, reward
@@ -54,7 +54,7 @@ class Outcomes:
         """An amount that counts beside what is known; whether it is new, by its `ref`."""
         if decided.subject == ERASED:
             raise _erased(id)
-        number, known = decided.number, self._known(decided)
+        number, known = decided.number, self.known(decided)
         amount = self._replica.outcome(given, self._ledger)
         if ref is not None:
             now = [(row.added, row.ref) for row in self._revised.get(number, ())]
@@ -80,7 +80,7 @@ class Outcomes:
         """Another outcome in the place of what is known; whether it is another."""
         if decided.subject == ERASED:
             raise _erased(id)
-        outcome, known = self._replica.outcome(given, self._ledger), self._known(decided)
+        outcome, known = self._replica.outcome(given, self._ledger), self.known(decided)
         if known is None:
             raise Conflict(f"decision {id} has no outcome yet that could be corrected")
         if outcome != known:
@@ -94,7 +94,7 @@ class Outcomes:
         self._ledger.add_outcomes(rows, revised)
         return [(decided, outcome) for decided, outcome, _ in first.values()]
 
-    def _known(self, decided: DecisionRow) -> Any:
+    def known(self, decided: DecisionRow) -> Any:
         """The outcome of a decision after these."""
         number = decided.number
         if number in self._revised:

@@ -18,6 +18,7 @@ from ..ledger.ledger import DecisionRow, Ledger, Opinion
 from .replica import Replica
 from .setup import Options, Setup
 
+SHADOWS, REMOVED = "shadows", "removed"  # changes that are no settings
 SUMS = ", ".join(f"sum({' * '.join('w' * a + 'r' * b)})" for a, b in POWERS)
 WEIGHTS = f"""
 SELECT shadow, count(*), avg(r), max(w), {SUMS}

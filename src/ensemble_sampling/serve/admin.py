@@ -11,22 +11,24 @@ from typing import Any
 from msgspec import structs
 
 from .. import checks
-from ..decide import shadows
+from ..decide import shadows, weighted
 from ..decide.baselines import RULE, made
 from ..decide.control import Control
 from ..decide.replica import Replica, base_states, resume
+from ..decide.shadows import REMOVED, SHADOWS
 from ..decide.snapshots import SNAPSHOT
 from ..decide.transfer import import_history, read_history
+from ..decide.weighted import REWARD
 from ..files import Damaged
 from ..inputs.features import Columns
 from ..inputs.hashing import Hasher
 from .replicas import APPRENTICE, HELD, SETTINGS, Replicas, as_served
 from .replicas import settings as stored
-from .types import Erased, Refused, refusing
+from .types import Erased, Refused, Settings, refusing
 
 IMPORTED = "imported"  # the setting with the digests of files that were imported
 KEPT = "kept"  # the setting with what `keep` stores
-BEGUN, SHADOWS = "begun", "shadows"  # changes that are no settings
+BEGUN = "begun"  # a change that is no setting
 
 
 def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = None) -> None:
@@ -34,7 +36,8 @@ def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = No
     keeps who did."""
     with replicas.change():
         ledger, main = replicas.ledger, replicas.main
-        settings = structs.replace(stored(ledger), **given)
+        before = stored(ledger)
+        settings = structs.replace(before, **given)
         with refusing():
             checks.outcome(settings.default)
             if settings.wait is not None and main.width is not None:
@@ -47,15 +50,22 @@ def configure(replicas: Replicas, given: Mapping[str, Any], who: str | None = No
             control = Control.of(ledger, ledger.decision_id(0))
             control = control.changed(ledger, main.setup, **held)
             made(control.baseline, replicas.rule, main.setup, ledger)  # refuses an unknown rule
+            if REWARD in given:
+                weighted.change(main, ledger, given[REWARD], who)
         control.record(ledger, who)
         apprentice = shadows.recorded(ledger).get(APPRENTICE)
         if settings.mode == "apprentice" and apprentice is None:
             ledger.add_shadow(APPRENTICE, main.setup.description)
         if settings.mode != "apprentice" and apprentice is not None:
             ledger.add_shadow(APPRENTICE, None)
-        own = {name: v for name, v in structs.asdict(settings).items() if name not in HELD}
-        if own != ledger.setting(SETTINGS):
-            ledger.change(SETTINGS, own, who)
+        if _own(settings) != _own(before):
+            ledger.change(SETTINGS, _own(settings), who)
+
+
+def _own(settings: Settings) -> dict[str, Any]:
+    """Those that are recorded by their own name."""
+    others = {*HELD, REWARD}
+    return {name: v for name, v in structs.asdict(settings).items() if name not in others}
 
 
 def halt(replicas: Replicas, metric: str) -> None:
@@ -119,7 +129,7 @@ def _settle_as(replicas: Replicas, about: dict[str, Any]) -> None:
         replicas.reload()
 
 
-def erase(replicas: Replicas, subject: str, keep: bool) -> Erased:
+def erase(replicas: Replicas, subject: str, keep: bool, who: str | None = None) -> Erased:
     """See `Bandit.erase`."""
     with replicas.door:
         known = 0 if keep else replicas.ledger.knows_only_base(subject)
@@ -127,6 +137,8 @@ def erase(replicas: Replicas, subject: str, keep: bool) -> Erased:
         erased = replicas.ledger.erase(subject, states)
         if erased and not keep:
             replicas.control.forget(replicas.ledger)
+        if erased:
+            replicas.ledger.change(REMOVED, {"erased": erased, "known": keep}, who)
         return Erased(erased, known)
 
 

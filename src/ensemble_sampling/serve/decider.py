@@ -82,7 +82,7 @@ class Decider:
                 main, drafts = self._drafts(decisions, hurry)
                 with suppress(Changed):
                     with self._ledger.turn():
-                        if self._ledger.configured != replicas.loaded:
+                        if not replicas.current:
                             raise Changed
                         if main is not replicas.main:
                             self._ledger.describe(main.setup.description)

@@ -19,7 +19,6 @@ from ..client import Client, ServiceError
 from ..decide.bandit import Bandit, parts
 from ..decide.decisions import Decision
 from . import run
-from .admin import SHADOWS
 from .agents import read_agents
 from .replicas import SETTINGS
 from .storage import DEFAULT
@@ -133,8 +132,7 @@ def fill(
             day, hour, now[0] = (at - begin) / 86400, _hour(at), at
             if at - STEP < watched <= at:
                 for name, agent in candidates.items():
-                    bandit.shadow(name, agent)
-                    ledger.change(SHADOWS, {"began": name}, WHO)
+                    bandit.shadow(name, agent, who=WHO)
             bandit.learn_many(shop.come(at))
             if hour % 4 < 1:
                 bandit.expire(WAIT, 0.0)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..decide import metrics
 from ..decide.outcomes import Outcomes
 from ..decide.replica import Replica
+from ..decide.weighted import Observations
 from ..ledger.ledger import Ledger
 from .replicas import Replicas
 from .types import Learn, Refused, refusing
@@ -23,7 +23,7 @@ def observe(
     ledger, replies = replicas.ledger, []
     numbers = _numbers(ledger, [one.id for group in groups for one in group])
     known = ledger.find(list(numbers.values()))
-    outcomes = Outcomes(main, ledger)
+    outcomes = observations(replicas, main)
     for group in groups:
         trial = outcomes.copy()
         try:
@@ -32,7 +32,7 @@ def observe(
                 if (decided := known.get(numbers.get(one.id, -1))) is None:
                     raise _unknown(one.id)
                 with refusing():
-                    if replicas.settings.aggregation == "sum":
+                    if replicas.settings.aggregation == "sum" and not replicas.weights:
                         flags.append(trial.add(one.id, decided, one.outcome, one.ref))
                     else:
                         flags.append(trial.learn(one.id, decided, one.outcome))
@@ -42,6 +42,11 @@ def observe(
             replies.append(refused)
     outcomes.record()
     return replies
+
+
+def observations(replicas: Replicas, main: Replica) -> Observations:
+    """What is to be recorded of decisions, by the weights of today."""
+    return Observations(Outcomes(main, replicas.ledger), replicas.ledger, replicas.weights)
 
 
 def _numbers(ledger: Ledger, ids: Sequence[str]) -> dict[str, int]:
@@ -66,12 +71,12 @@ def _unknown(id: str) -> Refused:
 
 def correct(replicas: Replicas, id: str, outcome: Any) -> bool:
     """See `Bandit.correct`."""
-    return _revise(replicas, Outcomes.correct, id, outcome)
+    return _revise(replicas, Observations.correct, id, outcome)
 
 
 def add(replicas: Replicas, id: str, amount: Any, ref: str | None = None) -> bool:
     """See `Bandit.add`."""
-    return _revise(replicas, Outcomes.add, id, amount, ref)
+    return _revise(replicas, Observations.add, id, amount, ref)
 
 
 def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
@@ -80,7 +85,7 @@ def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
         if number is None or not (known := replicas.ledger.find([number])):
             raise _unknown(id)
         decided = known[number]
-        outcomes = Outcomes(replicas.main, replicas.ledger)
+        outcomes = observations(replicas, replicas.main)
         with refusing():
             new = how(outcomes, id, decided, *given)
         outcomes.record()
@@ -89,12 +94,7 @@ def _revise(replicas: Replicas, how: Any, id: str, *given: Any) -> bool:
 
 def observe_metrics(replicas: Replicas, id: str, values: dict[str, float]) -> bool:
     """See `Bandit.observe`."""
-    with replicas.turn():
-        number = _numbers(replicas.ledger, [id]).get(id)
-        if number is None or not (known := replicas.ledger.find([number])):
-            raise _unknown(id)
-        with refusing():
-            return metrics.observe(replicas.ledger, id, known[number], values)
+    return _revise(replicas, Observations.observe, id, values)
 
 
 def expire(replicas: Replicas, older_than: float, outcome: Any) -> int:
@@ -114,12 +114,12 @@ def _expire_some(replicas: Replicas, before: float, outcome: Any) -> int:
             return 0
         with refusing():
             main.outcome(outcome, ledger)
-        assumed, waiting, count = Outcomes(main, ledger), ledger.pending(before), 0
+        assumed, waiting, count = observations(replicas, main), ledger.pending(before), 0
         while waiting and not count:
             found, part, waiting = ledger.find(waiting[:MOST]), waiting[:MOST], waiting[MOST:]
             for number in part:
                 with suppress(ValueError):
-                    count += assumed.learn(ledger.decision_id(number), found[number], outcome)
+                    count += assumed.expire(ledger.decision_id(number), found[number], outcome)
         assumed.record(expired=True)
         return count
 

@@ -11,6 +11,7 @@ from ..decide.control import Control, Divider
 from ..decide.replica import Replica, resume
 from ..decide.setup import Options, Setup
 from ..decide.shadows import Recorded, Shadows, recorded, watching
+from ..decide.weighted import REWARD, Weights, weights
 from ..ledger.ledger import Ledger
 from .types import Refused, Settings
 
@@ -31,7 +32,9 @@ class Replicas:
     begins: whether to record the configuration where nobody has; else that is `unknown`.
     main: the replica of the agent in charge.
     name: of the candidate that was promoted, else "default".
+    weights: of metrics, where the reward is made of them.
     control: what is held back from it, which `divider` does; None: nothing is.
+    changes: how many of settings are known here.
     loaded: the version of the configuration that is known here.
     began: whether it was this one that recorded the configuration.
     door: held while any of this is changed, or the ledger is used.
@@ -54,7 +57,8 @@ class Replicas:
         self.door = threading.RLock()
         self.main, self.shadows = Replica(as_served(self.given), follows=True), Shadows()
         self.settings, self.began = Settings(), False
-        self.control, self.divider, self._changed = Control(), None, -1
+        self.control, self.divider, self.changes = Control(), None, -1
+        self.weights: Weights = {}
         self.loaded: tuple[int, int] | None = None
         self.ledger = Ledger(place, shared=True)
         try:
@@ -92,11 +96,12 @@ class Replicas:
 
     def take_settings(self, ledger: Ledger) -> None:
         """Within a turn: take over settings that are recorded, unless later ones are known."""
-        if ledger.changed <= self._changed:
+        if ledger.changed <= self.changes:
             return
         with self.door:  # a frozen baseline reads the ledger that decides
-            self._changed = ledger.changed
+            self.changes = ledger.changed
             self.settings, control = settings(ledger), Control.of(ledger)
+            self.weights = weights(ledger)
             if control != self.control:
                 self.control, self.divider = control, self.divided(control)
 
@@ -129,9 +134,14 @@ class Replicas:
     def turn(self) -> Iterator[None]:
         """A transaction, after loading what other processes have changed."""
         with self.door, self.ledger.turn():
-            if self.ledger.configured != self.loaded:
+            if not self.current:
                 self.reload()
             yield
+
+    @property
+    def current(self) -> bool:
+        """Within a turn: whether nothing was changed by another process."""
+        return (self.ledger.configured, self.ledger.changed) == (self.loaded, self.changes)
 
     @contextmanager
     def change(self) -> Iterator[None]:
@@ -169,4 +179,5 @@ def settings(ledger: Ledger) -> Settings:
     """The settings that a ledger stores, or the defaults."""
     control = Control.of(ledger)
     held = {name: getattr(control, name) for name in HELD}
-    return msgspec.convert({**(ledger.setting(SETTINGS) or {}), **held}, Settings)
+    made = {REWARD: weights(ledger)}
+    return msgspec.convert({**(ledger.setting(SETTINGS) or {}), **held, **made}, Settings)

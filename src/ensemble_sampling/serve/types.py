@@ -75,6 +75,7 @@ Actions = dict[str, Described] | list[Described]
 Available = dict[str, bool] | list[str | bool | float]
 Label = str | int | float | bool
 Outcome = float | list[float]
+Values = Annotated[dict[str, float], Meta(max_length=50)]
 Bound = Annotated[
     list[str | float],
     Meta(min_length=2, max_length=2, description='Of a mean: `["<=", 0.05]` or `[">=", 3]`.'),
@@ -127,10 +128,11 @@ class ChooseBody(Choose):
 
 
 class Learn(Body):
-    """What came of a decision. Where outcomes add up, the same `ref` twice counts once."""
+    """What came of a decision; metrics by name, where the reward is made of them. Where outcomes
+    add up, the same `ref` twice counts once."""
 
     id: Id
-    outcome: Outcome
+    outcome: Outcome | Values
     ref: Word | None = None
 
 
@@ -144,7 +146,7 @@ class LearnBody(Body):
     """Either of the two."""
 
     id: Id | None = None
-    outcome: Outcome | None = None
+    outcome: Outcome | Values | None = None
     ref: Word | None = None
     outcomes: list[Learn] | None = None
 
@@ -194,6 +196,8 @@ class Settings(Body):
     sticky: seconds for which a subject is given the same action again.
     guard: bounds of the means of metrics, {"returned": ["<=", 0.05]}.
     fallback: whether one that is broken leaves all decisions to the baseline, until `resume`.
+    reward: the weights of metrics that it is made of, {"click": 1, "margin": 0.2}; empty: it is the
+        outcome that is told. Other weights hold for decisions that were made before, too.
     """
 
     wait: Seconds | None = None
@@ -207,13 +211,14 @@ class Settings(Body):
     sticky: Seconds = 0.0
     guard: dict[str, Bound] = {}
     fallback: bool = False
+    reward: Values = {}
 
 
 class Observe(Body):
     """What else came of a decision, numbers by name; a value that is there is replaced."""
 
     id: Id
-    values: Annotated[dict[str, float], Meta(min_length=1, max_length=50)]
+    values: Values
 
 
 class Shadow(Body):

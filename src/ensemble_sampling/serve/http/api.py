@@ -309,7 +309,7 @@ def resume(call: Call) -> types.Changed:
 )
 def erase(call: Call, body: types.Erase) -> types.Erased:
     """Remove all that was said in decisions about a subject, and what came of them."""
-    return admin.erase(call.engine.replicas, body.subject, body.keep)
+    return admin.erase(call.engine.replicas, body.subject, body.keep, who(call))
 
 
 @operation("GET", "/v1/key", "read", answered={"scopes": ["read"], "bandit": None})

@@ -52,14 +52,42 @@ export function fill(settings, floor) {
   find("own-floor").textContent = own > 1e-6 ? `, beside the ${percent(own)} it was begun with` : "";
   find("set-floor").value = 100 * settings.floor;
   find("set-holdback").value = 100 * settings.holdback;
+  find("set-sticky").value = settings.sticky / 3600;
+  find("set-reward").value = Object.entries(settings.reward).map((each) => each.join(" ")).join("\n");
+  const { baseline } = settings, action = baseline.action;
+  const plain = ["first", "uniform"].includes(baseline);
+  const same = find("set-baseline").querySelector("[value=same]");
+  same.hidden = plain || action !== undefined;
+  same.textContent = baseline.rule ? "a rule of one's own" : "the agent as it was";
+  find("set-baseline").value = action !== undefined ? "action" : plain ? baseline : "same";
+  find("set-action").value = action ?? "";
+  chosen();
   find("set-retain").value = settings.retain ?? "";
   find("set-guard").value = Object.entries(settings.guard).map(([name, bound]) => [name, ...bound].join(" ")).join("\n");
   find("set-fallback").checked = settings.fallback;
 }
 
+// The field for an action's name is there where one is meant.
+export function chosen() {
+  const named = find("set-baseline").value === "action";
+  find("set-action-row").hidden = !named;
+  find("set-action").required = named;
+}
+
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+function weights(text) {
+  return Object.fromEntries(lines(text).map((line) => {
+    const [, name, weight] = /^(.+?)\s+(\S+)$/.exec(line) ?? [];
+    if (name === undefined || !Number.isFinite(Number(weight))) {
+      throw new Failure(0, `a weight is like click 1, got ${line}`);
+    }
+    return [name, Number(weight)];
+  }));
+}
+
 function guards(text) {
-  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-  return Object.fromEntries(lines.map((line) => {
+  return Object.fromEntries(lines(text).map((line) => {
     const [, name, sign, bound] = /^(.+?)\s*(<=|>=)\s*(\S+)$/.exec(line) ?? [];
     if (name === undefined || !Number.isFinite(Number(bound))) {
       throw new Failure(0, `a guardrail is like returned <= 0.05, got ${line}`);
@@ -70,9 +98,10 @@ function guards(text) {
 
 export async function save(bandit) {
   const place = find("set-said"), share = (id) => Number(find(id).value) / 100;
-  let guard;
+  let guard, reward;
   try {
     guard = guards(find("set-guard").value);
+    reward = weights(find("set-reward").value);
   } catch (error) {
     place.className = "wrong";
     place.textContent = `Nothing was changed: ${error.message}`;
@@ -80,7 +109,10 @@ export async function save(bandit) {
   }
   const retain = find("set-retain").value === "" ? null : Number(find("set-retain").value);
   const given = { floor: share("set-floor"), holdback: share("set-holdback"), retain, guard,
-    fallback: find("set-fallback").checked };
+    fallback: find("set-fallback").checked, reward, sticky: 3600 * Number(find("set-sticky").value) };
+  const baseline = find("set-baseline").value;
+  if (baseline === "action") given.baseline = { action: find("set-action").value };
+  else if (baseline !== "same") given.baseline = baseline;
   return act(`${at(bandit)}/settings`, "PATCH", given, place, "Saved; it holds in all processes.");
 }
 
@@ -94,6 +126,7 @@ export async function create(place) {
 
 // ---- changes
 
+const weighed = (value) => Object.entries(value ?? {}).map((each) => each.join(" ")).join(" + ") || "as told";
 const shown = (name, value) => (value === null ? "none"
   : ["floor", "holdback"].includes(name) ? percent(value)
     : name === "sticky" || name === "wait" ? `${number(value)} s`
@@ -106,14 +139,18 @@ export function told(changes) {
   const before = {};
   return changes.map(({ time, name, value, who }) => {
     const last = before[name] ?? DEFAULTS;
-    before[name] = value;
     let words = Object.entries(value ?? {}).map(([did, whom]) => `${whom} ${DID[did]}`).join(", ");
     if (name === "begun") words = "bandit begun";
+    else if (name === "removed") {
+      words = value.erased ? `${number(value.erased)} decisions about somebody erased`
+        : `${number(value.gone)} decisions older than ${number(value.retained)} days removed`;
+    } else if (name === "reward") words = `reward ${weighed(before.reward)} \u2192 ${weighed(value)}`;
     else if (name !== "shadows") {
       words = Object.entries(value)
         .filter(([key, now]) => !HIDDEN.includes(key) && JSON.stringify(now) !== JSON.stringify(last[key]))
         .map(([key, now]) => `${key} ${shown(key, last[key] ?? null)} \u2192 ${shown(key, now)}`).join(", ");
     }
+    before[name] = value;
     return { at: 1000 * time, words: words || name, who: who ?? "without a key" };
   });
 }
