@@ -147,7 +147,7 @@ class _Requests:
         return [_decision(one) for one in made["decisions"]]
 
     @_call
-    def learn(self, id: str, outcome: Any) -> Reply[bool]:
+    def learn(self, id: str | Decision, outcome: Any) -> Reply[bool]:
         """What came of a decision, or of an event; False if it was known."""
         return (yield from self._send("POST", "outcome", _observed(id, outcome)))["new"]
 
@@ -158,14 +158,16 @@ class _Requests:
         return (yield from self._send("POST", "outcome", {"outcomes": several}))["new"]
 
     @_call
-    def correct(self, id: str, outcome: Any) -> Reply[bool]:
+    def correct(self, id: str | Decision, outcome: Any) -> Reply[bool]:
         """The outcome turned out to be another; False if it is what is known."""
-        return (yield from self._send("POST", "correct", {"id": id, "outcome": outcome}))["changed"]
+        return (yield from self._send("POST", "correct", {"id": _id(id), "outcome": outcome}))[
+            "changed"
+        ]
 
     @_call
-    def add(self, id: str, amount: Any, ref: str | None = None) -> Reply[bool]:
+    def add(self, id: str | Decision, amount: Any, ref: str | None = None) -> Reply[bool]:
         """Add to an outcome; the same `ref` counts once, and without one this call does."""
-        body = {"id": id, "amount": amount, "ref": _named("ref", ref)}
+        body = {"id": _id(id), "amount": amount, "ref": _named("ref", ref)}
         return (yield from self._send("POST", "add", body))["new"]
 
     @_call
@@ -198,10 +200,10 @@ class _Requests:
         return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
 
     @_call
-    def explain(self, id: str, *, top: int = 5) -> Reply[Explanation]:
+    def explain(self, id: str | Decision, *, top: int = 5) -> Reply[Explanation]:
         """Why a decision was made, by what is known now, see `Bandit.explain`."""
         checks.text("id", id)
-        path = f"explain/{quote(id, safe='')}?top={checks.count('top', top)}"
+        path = f"explain/{quote(_id(id), safe='')}?top={checks.count('top', top)}"
         found = _known(Explanation, (yield from self._send("GET", path)))
         reasons = tuple(Reason(**_known(Reason, each)) for each in found["reasons"])
         actions, offer = tuple(found["actions"]), tuple(found["offer"])
@@ -214,9 +216,11 @@ class _Requests:
         return _lift((yield from self._send("GET", f"{what}?daily={int(daily)}")))
 
     @_call
-    def observe(self, id: str, values: Mapping[str, float]) -> Reply[bool]:
+    def observe(self, id: str | Decision, values: Mapping[str, float]) -> Reply[bool]:
         """What else came of a decision, see `Bandit.observe`; False if it was known."""
-        return (yield from self._send("POST", "observe", {"id": id, "values": dict(values)}))["new"]
+        return (yield from self._send("POST", "observe", {"id": _id(id), "values": dict(values)}))[
+            "new"
+        ]
 
     @_call
     def metrics(self) -> Reply[tuple[Metric, ...]]:
@@ -225,7 +229,7 @@ class _Requests:
 
     @_call
     def segments(self, key: str) -> Reply[Segments]:
-        """How the bandit does by what contexts say under a key, see `Bandit.segments`."""
+        """Reward, lift and actions for every value of a key of the context: `Bandit.segments`."""
         path = f"segments/{quote(checks.text('key', key), safe='')}"
         found = _known(Segments, (yield from self._send("GET", path)))
         return Segments(**{**found, "parts": tuple(map(_segment, found["parts"]))})
@@ -237,8 +241,8 @@ class _Requests:
 
     @_call
     def configure(self, **settings: Any) -> Reply[dict[str, Any]]:
-        """Change some settings, such as `holdback=0.1`; all of them as they are then. It needs a
-        key of scope admin."""
+        """Change some settings, such as `holdback=0.1`, and return all of them. It needs a key of
+        scope admin."""
         now = yield from self._send("GET", "settings")
         return (yield from self._send("PUT", "settings", {**now, **settings}))
 
@@ -249,7 +253,7 @@ class _Requests:
 
     @_call
     def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:
-        """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
+        """Decisions as columns, from number `first` on, `count` of them or all: `Bandit.log`."""
         columns: dict[str, list[Any]] = {}
         at = first
         while at is not None and (count is None or at < first + count):
@@ -294,9 +298,13 @@ def _named(what: str, given: str | None) -> str:
     return uuid.uuid4().hex if given is None else checks.text(what, given)
 
 
-def _observed(id: str, outcome: Any) -> dict[str, Any]:
+def _id(decision: str | Decision) -> str:
+    return decision.id if isinstance(decision, Decision) else decision
+
+
+def _observed(id: str | Decision, outcome: Any) -> dict[str, Any]:
     # Where outcomes add up, the reference tells a second sending from a second outcome.
-    return {"id": id, "outcome": outcome, "ref": uuid.uuid4().hex}
+    return {"id": _id(id), "outcome": outcome, "ref": uuid.uuid4().hex}
 
 
 def _plain(value: Any) -> Any:

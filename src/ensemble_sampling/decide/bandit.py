@@ -52,29 +52,29 @@ class Bandit:
     of decisions and outcomes: replaying it gives the same state bit for bit.
 
     agent: what chooses and learns; or a posterior, which means Thompson sampling over it. None is
-        the default agent, which has to be told nothing (see `Default`).
-    seed: None is 0, or that of the folder.
+        the default agent, which needs no settings (see `Default`).
+    seed: of its random draws; None takes the folder's, or 0 for a new bandit.
     normalise: whether features are put into units of their usual size (see `Scale`), as learned so
-        far; for the default agent also around their mean. None is True, or that of the folder.
+        far; for the default agent also around their mean. None takes the folder's, or True.
     hasher: for actions and contexts described by dictionaries or text; the default agent brings
         its own where it needs one.
     actions: the names of the actions, where there is a fixed set of them.
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
-        None is 0, or that of the folder.
+        None takes the folder's, or 0.
     steady: whether the world is known to stay as it is; the default agent otherwise starts again
-        when outcomes surprise more than they used to (see `posteriors.Restarting`). None is False,
-        or that of the folder.
+        when outcomes surprise more than they used to (see `posteriors.Restarting`). None takes the
+        folder's, or False.
     offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
-        can be evaluated on it; or only the "chosen" action's row, where space matters. None is
-        "all", or what the folder was last told.
+        can be evaluated on it; or only the "chosen" action's row, where space matters. None takes
+        the folder's, or "all".
     holdback: the share of decisions, or of subjects where these are named, that is left to a
         `baseline`, so that `lift` can say what the bandit earns.
     baseline: what decides them: "first" (that is available), "uniform", {"action": NAME}, "frozen"
         (the agent as it is now), {"frozen": DATE}, or a function of the context and the actions by
         name, which names one.
     sticky: how long a subject is given the same action again, as `timedelta` or in seconds.
-        What is None here is what the folder has; `configure` changes it, and more.
+        Of these three None takes the folder's; `configure` changes them, and more.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class Bandit:
         sticky: float | timedelta | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
-        """The bandit kept in a folder: created, or reopened where it left off. What is not given is
-        as the folder has it, the agent too.
+        """The bandit kept in a folder: created, or reopened where it left off. The agent and the
+        settings that are not given are those of the folder.
 
-        `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
-        after a snapshot is replayed when it is opened.
+        snapshot_every: after so many outcomes, and when it is closed, the state is saved. Opening
+            the folder replays what came after that.
         """
         options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
@@ -582,9 +582,11 @@ class Bandit:
         with self._mutex:
             return segments(self._ledger, checks.text("key", key))
 
-    def observe(self, id: str, values: Mapping[str, float]) -> bool:
-        """What else came of a decision, numbers by name: {"margin": 3.2, "returned": 0}. False if
-        it was known. It is compared by `lift(metric)`, and bounded by `configure(guard=...)`."""
+    def observe(self, id: str | Decision, values: Mapping[str, float]) -> bool:
+        """Record other numbers that came of a decision, by name: {"margin": 3.2, "returned": 0}.
+        `lift(metric)` compares them, and `configure(guard=...)` bounds them. False if they were
+        known already."""
+        id = id.id if isinstance(id, Decision) else id
         self._ready(writes=True)
         with self._mutex:
             new = observe(self._ledger, id, self._decision(id), values)
@@ -652,23 +654,23 @@ class Bandit:
             self._shadows.admit(self._ledger, name, candidate(agent, self._replica, begun))
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
-        """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
-        likely it was to choose what was really chosen (`probability`), and how likely the agent in
-        charge was (`propensity`)."""
+        """What a shadow would have done, as columns: the decision (`id`), the shadow's choice
+        (`index`), and how likely the action that was really chosen was for the shadow
+        (`probability`) and for the agent in charge (`propensity`)."""
         self._ready()
         with self._mutex:
             return opinions(self._ledger, name)
 
     def dismiss(self, name: str) -> None:
-        """Let a shadow go; what it said stays in the ledger."""
+        """Stop a shadow; its opinions stay in the ledger."""
         self._ready()
         with self._mutex:
             dismiss(self._ledger, name)
             self._shadows.drop(self._ledger, name)
 
     def promote(self, name: str) -> None:
-        """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
-        be opened with its agent."""
+        """Put a shadow in charge: it decides from now on, and `open` finds its agent in the folder.
+        The history stays, as with `migrate`."""
         self._ready()
         with self._mutex:
             replica, former = self._shadows.take(self._ledger, name), self._replica

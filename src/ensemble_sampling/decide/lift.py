@@ -11,6 +11,7 @@ import numpy as np
 from ..intervals import Estimate
 from ..ledger.ledger import Ledger
 from ..sequences import ALPHA, Pair
+from ..tables import Told
 
 MADE = """
 SELECT d.time, d.subject, d.control, d.holdback, d.baseline,
@@ -48,8 +49,8 @@ class Interval:
         return f"{self.value:.4g} ({low} to {high})"
 
 
-@dataclass(frozen=True)
-class Lift:
+@dataclass(frozen=True, repr=False)
+class Lift(Told):
     """Rewards, or values of a metric, with the bandit and without it.
 
     name: of the part: a day, a segment; "all".

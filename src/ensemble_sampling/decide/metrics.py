@@ -8,6 +8,7 @@ from .. import checks
 from ..intervals import POWERS, Span, Weights
 from ..ledger.ledger import DecisionRow, Ledger
 from ..sequences import ALPHA, tail
+from ..tables import Told
 from .control import Control
 from .lift import Interval, Lift, lift
 
@@ -26,8 +27,8 @@ RANGE = (
 SUMS = ", ".join(["count(*)", *(f"sum({' * '.join(['1.0', *['v'] * b])})" for _, b in POWERS)])
 
 
-@dataclass(frozen=True)
-class Metric:
+@dataclass(frozen=True, repr=False)
+class Metric(Told):
     """Something else that comes of decisions.
 
     decisions: how many it came of.

@@ -12,6 +12,7 @@ import numpy as np
 from ..intervals import Span, weighted
 from ..ledger.ledger import Ledger
 from ..sequences import ALPHA, tail
+from ..tables import Told
 from .lift import OUTCOME, REWARD, Interval, Lift, estimated, read, some
 from .overview import named
 
@@ -25,8 +26,8 @@ FROM decisions AS d LEFT {OUTCOME} WHERE d.context IS NOT NULL ORDER BY d.number
 """
 
 
-@dataclass(frozen=True)
-class Segment:
+@dataclass(frozen=True, repr=False)
+class Segment(Told):
     """The decisions in whose context a key has one value, or one in a range.
 
     decisions: how many there are; outcomes: of how many an outcome came.
@@ -59,12 +60,12 @@ class Segment:
         )
 
 
-@dataclass(frozen=True)
-class Segments:
-    """Those of one key, the largest first.
+@dataclass(frozen=True, repr=False)
+class Segments(Told):
+    """The segments of one key, the largest first.
 
-    most, least: the names of those that gain most and least by the bandit as far as that can be
-        told: whose intervals do not reach the mean of all; None for none.
+    most, least: the segments that surely gain more from the bandit than the average, and less: the
+        one farthest from it whose interval leaves it out. None where there is none.
     """
 
     key: str
