@@ -50,12 +50,13 @@ def test_everything_in_the_hand_has_a_short_repr_and_one_for_notebooks(bandit, t
 def test_what_is_found_out_about_a_bandit_prints_in_words():
     agent = es.EnsembleSampling(es.Linear(8), 3)
     bandit = es.Bandit(agent, hasher=es.Hasher(8), holdback=0.2, baseline="first")
-    for _ in range(6):
-        decision = bandit.choose({"a": {"x": 1}, "b": {"x": 2}}, context={"day": "monday"})
+    offer = {"a": {"x": 1}, "b": {"x": 2}}
+    made = [bandit.choose(offer, context={"day": "monday"}) for _ in range(6)]
+    for decision in made:
         bandit.learn(decision, 1 / 3)
         bandit.observe(decision, {"margin": 1 / 3})
     log = es.Log([0, 1] * 50, [1.0, 0.0] * 50, propensities=[[0.5, 0.5]] * 100)
-    explained = bandit.explain(decision)
+    explained = bandit.explain(made[-1])
     found = (bandit.lift(), bandit.metrics()[0], bandit.segments("day"), explained)
     for thing in (*found, es.replay(log, es.Uniform())):
         assert repr(thing) == str(thing)

@@ -205,12 +205,13 @@ class Bandit:
         fallback: bool | None = None,
         who: str | None = None,
     ) -> None:
-        """Change what is held back, and what may put the baseline in charge; None stays as it is.
+        """Change what is held back, and when the baseline takes over; None leaves a setting as it
+        is.
 
-        holdback, baseline, sticky: as a bandit is begun with.
+        holdback, baseline, sticky: see `Bandit`.
         guard: bounds of the means of metrics by name, {"returned": ("<=", 0.05)}; see `observe`.
-        fallback: whether one that is broken leaves all decisions to the baseline until `resume`.
-        who: changes it; the ledger keeps that, with the time.
+        fallback: whether a broken bound leaves all decisions to the baseline until `resume`.
+        who: the name of whoever changes it, which the ledger keeps with the time.
         """
         given = {"holdback": holdback, "baseline": baseline, "sticky": sticky}
         if who is not None:
@@ -256,7 +257,8 @@ class Bandit:
     def predict(
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Prediction:
-        """What the next decision would be made of, without making it: nothing is recorded.
+        """The probabilities and values of the next decision, without making it: nothing is
+        recorded.
 
         Takes what `choose` takes.
         """
@@ -279,8 +281,8 @@ class Bandit:
         available: Iterable[Any] | None = None,
         subjects: Iterable[str | None] | None = None,
     ) -> list[Decision]:
-        """One decision for every set of actions, every context, or every pair of the two;
-        `available` has what may be chosen in each, as `choose` takes it, or None for all.
+        """One decision for every set of actions, every context, or every pair of the two.
+        `available` is None, or has for each of them what `choose` takes.
 
         The same decisions as by `choose` one after another, written to disk together.
         """
@@ -377,7 +379,7 @@ class Bandit:
             return self._record(outcomes) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
-        """Learn pairs (id, outcome) in the given order, or none of them; how many were new.
+        """Learn pairs (id, outcome) in the given order, or none of them; returns how many were new.
 
         The same state as by `learn` one after another, written to disk together.
         """
@@ -393,7 +395,7 @@ class Bandit:
             return self._record(several)
 
     def expire(self, older_than: float | timedelta, outcome: Any) -> int:
-        """Assume `outcome` for decisions older than so many seconds whose own never came."""
+        """Assume `outcome` for decisions that are older than so many seconds and have none."""
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         checks.scalar("older_than", seconds, low=0.0)
         self._ready()
@@ -409,11 +411,11 @@ class Bandit:
             return self._record(assumed, expired=True)
 
     def correct(self, id: str | Decision, outcome: Any) -> bool:
-        """The outcome of a decision turned out to be another; False if it is what is known.
+        """Replace the outcome of a decision; False if it has this one already.
 
-        Both are kept. The state follows at the next decision: it is then what it would be had the
-        decision had this outcome from the start. So many corrections in a row cost one replay,
-        from a state before the first of them that is still at hand, or else from the beginning.
+        The ledger keeps both. At the next decision the state becomes what it would be with this
+        outcome from the start, so that many corrections in a row cost one replay: from a state
+        before the first of them if one is still at hand, or else from the beginning.
         """
         id = id.id if isinstance(id, Decision) else id
         self._ready()
@@ -424,11 +426,11 @@ class Bandit:
             return new
 
     def add(self, id: str | Decision, amount: Any, ref: str | None = None) -> bool:
-        """Add to the outcome of a decision, which begins at 0, or at what `learn` or `expire` said:
-        rewards that come bit by bit.
+        """Add to the outcome of a decision, for rewards that come in parts. It begins at 0, or at
+        what `learn` or `expire` recorded.
 
-        `ref` names the amount (an order, a payment), so that the same told twice counts once:
-        False then. Without it every call counts.
+        `ref` names the amount (an order, a payment): sent twice it counts once, and the second call
+        returns False. Without it every call counts.
         """
         if ref is not None:
             checks.text("ref", ref)
@@ -476,7 +478,7 @@ class Bandit:
         outcome: str = "outcome",
         propensity: str | None = None,
     ) -> int:
-        """Learn decisions that were made elsewhere, all of them or none; how many.
+        """Learn decisions that were made elsewhere, all of them or none; returns how many.
 
         `frame` is a data frame or a dictionary of columns, with a row per decision; the rest says
         which columns are what: `features` describe the action that was chosen, `context` what it
@@ -537,8 +539,8 @@ class Bandit:
     def log(self, chunk: int) -> Iterator[dict[str, list[Any]]]: ...
 
     def log(self, chunk: int | None = None) -> Any:
-        """Decisions, what was on offer, propensities and outcomes as columns, in which nothing is
-        missing: `pandas.DataFrame(bandit.log())`.
+        """All decisions as columns, with what was on offer, propensities and outcomes:
+        `pandas.DataFrame(bandit.log())`.
 
         `chunk=1000` gives so many decisions at a time, for logs that are larger than memory.
         """
@@ -560,24 +562,24 @@ class Bandit:
             yield part
 
     def summary(self) -> Summary:
-        """How it is doing, for people: `print(bandit.summary())`."""
+        """How the bandit is doing: `print(bandit.summary())`."""
         self._ready()
         with self._mutex:
             noticed = tuple(self._replica.notices(self._ledger).values())
             return summarize(self._ledger, self._replica.diverged(self._ledger), warnings=noticed)
 
     def lift(self, metric: str | None = None, *, daily: bool = False) -> Lift:
-        """What the bandit earns compared with the baseline, for people: `print(bandit.lift())`.
+        """What the bandit earns compared with the baseline: `print(bandit.lift())`.
 
-        metric: compares that in place of the reward. daily: also day by day. The intervals hold
-        however often they are looked at.
+        metric: what to compare in place of the reward. daily: also day by day. The intervals hold
+        however often you look at them.
         """
         self._ready()
         with self._mutex:
             return lift(self._ledger, metric, daily)
 
     def segments(self, key: str) -> Segments:
-        """Reward, lift, actions and exploration by what contexts say under a key."""
+        """Reward, lift, actions and exploration for every value of a key of the context."""
         self._ready()
         with self._mutex:
             return segments(self._ledger, checks.text("key", key))
@@ -599,15 +601,15 @@ class Bandit:
             return new
 
     def metrics(self) -> tuple[Metric, ...]:
-        """What else came of decisions, with the bandit and without, and within its bounds or
-        not."""
+        """The numbers that `observe` recorded: their means with the bandit and without, and whether
+        they keep their bounds."""
         self._ready()
         with self._mutex:
             return metrics(self._ledger, self._control)
 
     def resume(self, who: str | None = None) -> bool:
-        """Let the bandit decide again after a bound was broken; False if it does. Bounds are looked
-        at anew, from the next decision on."""
+        """Let the bandit decide again after a bound was broken; False if it decides already. From
+        then on only new decisions count for the bounds."""
         self._ready(writes=True)
         with self._mutex:
             if self._control.halted is None:
@@ -618,11 +620,11 @@ class Bandit:
             return True
 
     def explain(self, id: str | Decision, *, top: int = 5) -> Explanation:
-        """Why a decision was made, for people: `print(bandit.explain(decision.id))`.
+        """Why a decision was made: `print(bandit.explain(decision))`.
 
-        The `top` fields of the context and of the actions that count most for the chosen action
-        and against the next best one, by what is known now. Each is left out in turn; what it
-        counts is how much smaller the difference between the values of the two is without it.
+        It lists the `top` fields of the context and the actions that speak most for the chosen
+        action and against the next best one, by what the agent knows now. Each is left out in turn:
+        its weight is how much smaller the difference between the two values is without it.
         """
         checks.count("top", top)
         id = id.id if isinstance(id, Decision) else id
@@ -632,19 +634,19 @@ class Bandit:
             return explain(id, row, self._replica, state, top)
 
     def plot(self) -> "Figure":
-        """A figure of how it has been doing: reward with its interval, shares of actions, agreement
-        and waiting outcomes."""
+        """A figure of the past: reward with its interval, shares of actions, agreement and waiting
+        outcomes."""
         self._ready()
         with self._mutex:
             return draw(self._ledger)
 
     def shadow(self, name: str, agent: Agent | Posterior | None = None) -> None:
-        """Let a candidate (None: the default agent) watch from now on: it learns what the agent in
-        charge learns, all that is recorded to begin with, and says what it would have done, see
-        `summary` and `opinions`.
+        """Let a candidate (None: the default agent) watch. It learns all that is recorded and then
+        what the agent in charge learns, and the ledger keeps what it would have done: see `summary`
+        and `opinions`.
 
-        It shares all settings but the agent, and goes on after the folder was opened again when
-        it is called again with the same name and agent.
+        It shares all settings but the agent. After the folder was opened again, call this with the
+        same name and agent, and it goes on.
         """
         checks.text("a shadow's name", name)
         self._ready()
@@ -688,12 +690,12 @@ class Bandit:
             self.save()
 
     def retain(self, days: float | timedelta) -> int:
-        """Remove decisions that are older than so many days, what was on offer in them and what
-        came of them; how many.
+        """Remove decisions that are older than so many days, with their offers and outcomes;
+        returns how many.
 
-        The state stays, and so does what it learned from them. It cannot be replayed from the
-        beginning any more: it is kept as the base at which replays begin, so corrections of
-        outcomes that it knows, and another agent (`migrate`), go by what is left.
+        The state keeps what it learned from them. It is now the base at which replays begin, since
+        nothing before it can be replayed: a corrected outcome that it knows, and another agent
+        (`migrate`), learn only what is left.
         """
         seconds = days.total_seconds() if isinstance(days, timedelta) else days
         if not isinstance(days, timedelta):
@@ -710,12 +712,11 @@ class Bandit:
             return self._ledger.retain(since, self._base_states)
 
     def erase(self, subject: str, *, keep: bool = False) -> int:
-        """Remove all that was said in decisions about a subject, and what came of them: from the
-        log, and from exports and backups made from now on; how many decisions.
+        """Remove the contexts, actions and outcomes of all decisions about a subject: from the log,
+        and from later exports and backups; returns how many decisions.
 
-        keep: whether the state goes on knowing what it learned from them. Otherwise it is as if
-            they had never been made: at the next decision the history is learned again without
-            them.
+        keep: whether the state keeps what it learned from them. Otherwise the history is learned
+            again without them at the next decision.
         """
         checks.text("subject", subject)
         checks.flag("keep", keep)
