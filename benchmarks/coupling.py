@@ -21,7 +21,7 @@ def totals(
     """Total regret of every realization: with a seed, with another seed, coupled."""
     env, found = es.GaussianArms(ARMS, noise_std), []
     for seed, coupled in ((1, False), (2, False), (1, True)):
-        run = es.simulate(agent, env, periods, realizations, seed, coupled=coupled, keep=True)
+        run = es.simulate(agent, env, periods, realizations, seed=seed, coupled=coupled, keep=True)
         assert run.regret is not None
         found.append(run.regret.sum(axis=1, dtype=np.float64))
     return found

@@ -73,7 +73,7 @@ def numpy_loop(members: int, periods: int, rng: np.random.Generator) -> np.ndarr
 def against_numpy(members: int = 10, realizations: int = 8, periods: int = 200) -> None:
     """Ours runs once after every realization of the loop, so that both meet the same machine."""
     agent = es.EnsembleSampling(learner(periods), members)
-    run = lambda seed: es.simulate(agent, es.NetworkBandit(), periods, realizations, seed)  # noqa: E731
+    run = lambda seed: es.simulate(agent, es.NetworkBandit(), periods, realizations, seed=seed)  # noqa: E731
     run(0)
     loops, ours = [], []
     for repeat in range(5):

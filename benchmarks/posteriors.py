@@ -249,7 +249,7 @@ def play(agent: Any, world: World, size: argparse.Namespace, count: int, seed: i
         world.environment,
         size.periods,
         count,
-        seed,
+        seed=seed,
         keep=True,
         chunk=size.lanes,
         progress=lambda done, total: marks.append((done, time.perf_counter())),

@@ -75,15 +75,29 @@ def shown_below(output: dict[str, Any]) -> str:
     return plain or f"{PRE}{html.escape(data['text/plain'])}</pre>"
 
 
-def with_outputs(text: str, written: dict[str, Any], name: str) -> str:
-    """A page's text with what was shown below each block, and a link to the notebook."""
+COLAB = "https://colab.research.google.com/github"
+BINDER = "https://mybinder.org/v2/gh"
+
+
+def with_outputs(text: str, written: dict[str, Any], name: str, repository: str = "") -> str:
+    """A page's text with what was shown below each block, and links to the notebook.
+
+    repository: its public address on GitHub, from which others open notebooks; "" where it has none
+    """
     outputs = iter([cell["outputs"] for cell in written["cells"] if cell["cell_type"] == "code"])
 
     def block(match: re.Match[str]) -> str:
         below = "\n\n".join(map(shown_below, next(outputs)))
         return f"{match[0]}\n\n{below}"
 
-    return f"{BLOCK.sub(block, text)}\n[Download this notebook]({name})\n"
+    links = [f"[Download this notebook]({name})"]
+    if found := re.fullmatch(r"https://github\.com/([^/]+/[^/]+)/?", repository):
+        at = f"docs/notebooks/{name}"
+        links.append(f"[Open in Colab]({COLAB}/{found[1]}/blob/main/{at})")
+        links.append(f"[Open in Binder]({BINDER}/{found[1]}/main?labpath={at})")
+    else:
+        links.append("or upload it to Colab or any Jupyter where this package is installed")
+    return f"{BLOCK.sub(block, text)}\n{', '.join(links)}.\n"
 
 
 def main() -> None:

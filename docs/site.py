@@ -34,7 +34,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if written.exists():
         found = json.loads(written.read_text(encoding="utf-8"))
         below = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["with_outputs"]
-        markdown = below(markdown, found, written.name)
+        markdown = below(markdown, found, written.name, config.get("repo_url") or "")
     markdown = RESULTS.sub(lambda m: f"]({m[1][3:]}results/", markdown)
     here = Path(page.file.src_uri).parent
 

@@ -40,6 +40,7 @@ SLOW = (
     "test_contract.py::test_jit_traces_act_and_update_once",
     "test_contract.py::test_one_decision_at_a_time",
     "ledger/test_crash.py::test_killed_at_random_moments",
+    "test_packages.py::test_readme_works_in_an_empty_environment",
     "study/test_diagnostics.py",
     "simulation/test_engines.py::test_cluster",
     "posteriors/test_ensemble.py::test_members_along_the_last_axis",

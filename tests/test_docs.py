@@ -15,6 +15,13 @@ def blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in BLOCK.finditer(text)]
 
 
+# As `python -W error` would: no block may warn. Libraries may do so among themselves.
+QUIET = pytest.mark.filterwarnings(
+    "error", "default::DeprecationWarning:(?!ensemble_sampling|__main__)"
+)
+
+
+@QUIET
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ensemble_sampling as es
@@ -44,6 +45,36 @@ def test_everything_in_the_hand_has_a_short_repr_and_one_for_notebooks(bandit, t
         assert "<" in thing._repr_html_()
         assert not re.search(r"\d\.\d{6}", repr(thing) + thing._repr_html_())
     assert "&lt;c&gt;" in bandit._repr_html_() or "<c>" not in bandit._repr_html_()
+
+
+def test_what_is_found_out_about_a_bandit_prints_in_words():
+    agent = es.EnsembleSampling(es.Linear(8), 3)
+    bandit = es.Bandit(agent, hasher=es.Hasher(8), holdback=0.2, baseline="first")
+    offer = {"a": {"x": 1}, "b": {"x": 2}}
+    made = [bandit.choose(offer, context={"day": "monday"}) for _ in range(6)]
+    for decision in made:
+        bandit.learn(decision, 1 / 3)
+        bandit.observe(decision, {"margin": 1 / 3})
+    log = es.Log([0, 1] * 50, [1.0, 0.0] * 50, propensities=[[0.5, 0.5]] * 100)
+    explained = bandit.explain(made[-1])
+    found = (bandit.lift(), bandit.metrics()[0], bandit.segments("day"), explained)
+    for thing in (*found, es.replay(log, es.Uniform())):
+        assert repr(thing) == str(thing)
+        assert thing._repr_html_().startswith("<pre>")
+        assert "object at" not in repr(thing)
+        assert not re.search(r"\d\.\d{7}", repr(thing))
+    swept = es.simulation.results.Estimate(np.array([1 / 3, 2.0]), np.array([0.5, 0.1]))
+    assert repr(swept) == "Estimate(mean=[0.3333, 2], stderr=[0.5, 0.1])"
+    assert "<td>0.3333</td><td>0.5</td>" in swept._repr_html_()
+    plan = es.plan(
+        es.IndependentArms(2, noise_std=1.0),
+        es.GaussianArms(2),
+        periods=10,
+        tolerance=0.5,
+        realizations=100,
+    )
+    assert repr(plan).startswith(f"Plan({plan.members} members, 95% range ")
+    assert plan._repr_html_().startswith("<pre>")
 
 
 def test_a_table_prints_as_one_and_stands_in_where_there_is_no_data_frame(monkeypatch):

@@ -32,11 +32,24 @@ def test_a_notebook_has_the_cells_of_its_page_and_what_they_showed():
         shown = parts["with_outputs"](text, written, "x.ipynb")
         assert "data:image/png;base64," in shown
         assert "<table" in shown or "<pre" in shown
+        assert "colab" not in shown
+        shown = parts["with_outputs"](text, written, "x.ipynb", "https://github.com/a/b")
+        assert "google.com/github/a/b/blob/main/docs/notebooks/x.ipynb)" in shown
+        assert "mybinder.org/v2/gh/a/b/main?labpath=docs/notebooks/x.ipynb)" in shown
     names = {}
     (printed, value) = parts["run"]("x = 3\nprint('<')\nx / 9", names)
     assert printed["text"] == "<\n"
     assert parts["shown_below"](printed).endswith(">&lt;\n</pre>")
     assert value["data"]["text/plain"] == repr(1 / 3)
+
+
+def test_who_searches_for_reward_finds_the_pages_that_say_outcome():
+    names = ("index", "faq", "tutorial/real-decisions", "reference/deciding")
+    names += tuple(
+        f"how-to/{name}" for name in ("late-feedback", "clicks", "what-to-ask", "evaluate")
+    )
+    for name in names:
+        assert "reward" in (DOCS / f"{name}.md").read_text().lower(), name
 
 
 def test_no_place_is_left_to_be_filled_in():

@@ -18,5 +18,8 @@ def __getattr__(name: str) -> Any:
         alike = [known for known in __all__ if known.lower() == name.lower()]
         if name[0].isupper():  # others may be modules, which Python is about to import
             alike += [f"{room}.{name}" for room in _ROOMS if hasattr(_attribute(room), name)]
+            from difflib import get_close_matches
+
+            alike += get_close_matches(name, __all__, 1)
         hint = f": did you mean es.{alike[0]}?" if alike else ""
         raise AttributeError(f"ensemble_sampling has no {name!r}{hint}") from error

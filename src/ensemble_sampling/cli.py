@@ -196,7 +196,8 @@ def _run_study(
     """Run panels of a study, and say where the report is."""
     from .experiments import runner
 
-    made = runner.run(study, panels or (), count, seed, out, say=_warn, **asked)
+    asked |= {"realizations": count, "seed": seed, "out": out, "say": _warn}
+    made = runner.run(study, panels or (), **asked)
     typer.echo(f"{made} after {time.perf_counter() - began:.0f} s")
 
 

@@ -47,7 +47,7 @@ LONGEST = 5.0  # seconds between two attempts
 class ServiceError(Exception):
     """A request that the service refused, or that never reached it.
 
-    status and code are those of its answer; None and "unreachable" where there was none.
+    status, code: those of the answer; None and "unreachable" where there was none.
     """
 
     def __init__(self, message: str, code: str = "unreachable", status: int | None = None):
@@ -130,7 +130,7 @@ class _Requests:
         event: str | None = None,
         subject: str | None = None,
     ) -> Reply[Decision]:
-        """Choose among actions, see `Bandit.choose`. An `event` asked for again gets the same.
+        """Choose among actions, see `Bandit.choose`. The same `event` gets the same decision again.
         `subject` names whom the decision is about, see `erase`."""
         offer = {"actions": actions, "context": context, "available": available}
         body = {**offer, "event": _named("event", event)}
@@ -140,8 +140,8 @@ class _Requests:
 
     @_call
     def choose_many(self, offers: Iterable[Mapping[str, Any]]) -> Reply[list[Decision]]:
-        """Several decisions, all of them or none: each {"actions", "context", "available",
-        "event", "subject"}, as far as it has them."""
+        """Several decisions, all of them or none, each a dictionary with some of the keys
+        "actions", "context", "available", "event" and "subject"."""
         several = []
         for one in offers:
             if not isinstance(one, Mapping):
@@ -151,8 +151,8 @@ class _Requests:
         return [_decision(one) for one in made["decisions"]]
 
     @_call
-    def learn(self, id: str, outcome: Any) -> Reply[bool]:
-        """What came of a decision, or of an event; False if it was known."""
+    def learn(self, id: str | Decision, outcome: Any) -> Reply[bool]:
+        """Report the outcome of a decision, or of an event; False if it was known."""
         return (yield from self._send("POST", "outcome", _observed(id, outcome)))["new"]
 
     @_call
@@ -162,25 +162,27 @@ class _Requests:
         return (yield from self._send("POST", "outcome", {"outcomes": several}))["new"]
 
     @_call
-    def correct(self, id: str, outcome: Any) -> Reply[bool]:
-        """The outcome turned out to be another; False if it is what is known."""
-        return (yield from self._send("POST", "correct", {"id": id, "outcome": outcome}))["changed"]
+    def correct(self, id: str | Decision, outcome: Any) -> Reply[bool]:
+        """Replace the outcome of a decision; False if it has this one already."""
+        return (yield from self._send("POST", "correct", {"id": _id(id), "outcome": outcome}))[
+            "changed"
+        ]
 
     @_call
-    def add(self, id: str, amount: Any, ref: str | None = None) -> Reply[bool]:
-        """Add to an outcome; the same `ref` counts once, and without one this call does."""
-        body = {"id": id, "amount": amount, "ref": _named("ref", ref)}
+    def add(self, id: str | Decision, amount: Any, ref: str | None = None) -> Reply[bool]:
+        """Add to an outcome. The same `ref` counts once; without a `ref` every call counts."""
+        body = {"id": _id(id), "amount": amount, "ref": _named("ref", ref)}
         return (yield from self._send("POST", "add", body))["new"]
 
     @_call
     def expire(self, older_than: float, outcome: Any) -> Reply[int]:
-        """Assume an outcome for decisions older than so many seconds; how many there were."""
+        """Assume an outcome for older decisions, in seconds, that have none; returns how many."""
         body = {"older_than": older_than, "outcome": outcome}
         return (yield from self._send("POST", "expire", body))["expired"]
 
     @_call
     def erase(self, subject: str, *, keep: bool = False) -> Reply[int]:
-        """Remove all that was said in decisions about a subject, see `Bandit.erase`; how many
+        """Remove what decisions about a subject say, see `Bandit.erase`; returns how many
         decisions. It needs a key of scope admin."""
         body = {"subject": checks.text("subject", subject), "keep": checks.flag("keep", keep)}
         found = yield from self._send("POST", "erase", body)
@@ -196,23 +198,23 @@ class _Requests:
     def predict(
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Reply[Prediction]:
-        """What a decision would be made of; nothing is recorded."""
+        """The probabilities and values of a decision; nothing is recorded."""
         offer = {"actions": actions, "context": context, "available": available}
         found = yield from self._send("POST", "predict", offer)
         return Prediction(np.array(found["probabilities"]), _values(found))
 
     @_call
     def summary(self) -> Reply[Summary]:
-        """How the bandit is doing, for people too."""
+        """How the bandit is doing, see `Bandit.summary`."""
         found = _known(Summary, (yield from self._send("GET", "summary")))
         shadows = tuple(Compared(**_known(Compared, each)) for each in found.get("shadows", ()))
         return Summary(**{**found, "warnings": tuple(found["warnings"]), "shadows": shadows})
 
     @_call
-    def explain(self, id: str, *, top: int = 5) -> Reply[Explanation]:
+    def explain(self, id: str | Decision, *, top: int = 5) -> Reply[Explanation]:
         """Why a decision was made, by what is known now, see `Bandit.explain`."""
         checks.text("id", id)
-        path = f"explain/{quote(id, safe='')}?top={checks.count('top', top)}"
+        path = f"explain/{quote(_id(id), safe='')}?top={checks.count('top', top)}"
         found = _known(Explanation, (yield from self._send("GET", path)))
         reasons = tuple(Reason(**_known(Reason, each)) for each in found["reasons"])
         actions, offer = tuple(found["actions"]), tuple(found["offer"])
@@ -228,19 +230,22 @@ class _Requests:
         return _lift((yield from self._send("GET", path)))
 
     @_call
-    def observe(self, id: str, values: Mapping[str, float]) -> Reply[bool]:
-        """What else came of a decision, see `Bandit.observe`; False if it was known."""
-        return (yield from self._send("POST", "observe", {"id": id, "values": dict(values)}))["new"]
+    def observe(self, id: str | Decision, values: Mapping[str, float]) -> Reply[bool]:
+        """Record other numbers that came of a decision: `Bandit.observe`; False if they were
+        known."""
+        return (yield from self._send("POST", "observe", {"id": _id(id), "values": dict(values)}))[
+            "new"
+        ]
 
     @_call
     def metrics(self, *, since: Since = None) -> Reply[tuple[Metric, ...]]:
-        """What else came of decisions, see `Bandit.metrics`."""
+        """The numbers that `observe` recorded, see `Bandit.metrics`."""
         path = f"metrics?since={int(moment(since))}"
         return tuple(map(_metric, (yield from self._send("GET", path))))
 
     @_call
     def segments(self, key: str, *, since: Since = None) -> Reply[Segments]:
-        """How the bandit does by what contexts say under a key, see `Bandit.segments`."""
+        """Reward, lift and actions for every value of a key of the context: `Bandit.segments`."""
         path = f"segments/{quote(checks.text('key', key), safe='')}?since={int(moment(since))}"
         found = _known(Segments, (yield from self._send("GET", path)))
         return Segments(**{**found, "parts": tuple(map(_segment, found["parts"]))})
@@ -252,8 +257,8 @@ class _Requests:
 
     @_call
     def configure(self, **settings: Any) -> Reply[dict[str, Any]]:
-        """Change some settings, such as `holdback=0.1`, and no others; all of them as they are
-        then. It needs a key of scope admin."""
+        """Change some settings, such as `holdback=0.1`, and no others; returns all of them. It
+        needs a key of scope admin."""
         return (yield from self._send("PATCH", "settings", settings))
 
     @_call
@@ -263,7 +268,7 @@ class _Requests:
 
     @_call
     def log(self, first: int = 0, count: int | None = None) -> Reply[dict[str, list[Any]]]:
-        """Decisions from `first` on, all or so many, as columns: see `Bandit.log`."""
+        """Decisions as columns, from number `first` on, `count` of them or all: `Bandit.log`."""
         columns: dict[str, list[Any]] = {}
         at = first
         while at is not None and (count is None or at < first + count):
@@ -382,9 +387,13 @@ def _named(what: str, given: str | None) -> str:
     return uuid.uuid4().hex if given is None else checks.text(what, given)
 
 
-def _observed(id: str, outcome: Any) -> dict[str, Any]:
+def _id(decision: str | Decision) -> str:
+    return decision.id if isinstance(decision, Decision) else decision
+
+
+def _observed(id: str | Decision, outcome: Any) -> dict[str, Any]:
     # Where outcomes add up, the reference tells a second sending from a second outcome.
-    return {"id": id, "outcome": outcome, "ref": uuid.uuid4().hex}
+    return {"id": _id(id), "outcome": outcome, "ref": uuid.uuid4().hex}
 
 
 def _plain(value: Any) -> Any:
@@ -448,10 +457,10 @@ def _read(found: "httpx.Response") -> Any:
 
 
 class Client(_Requests):
-    """Asks a service for decisions, and tells it what came of them.
+    """Asks a service for decisions, and reports their outcomes.
 
-    It tries again when the service cannot be reached, is overloaded or restarting; whatever it
-    sends carries an id of its own, so that nothing is decided or counted twice.
+    It tries again when the service cannot be reached, is overloaded or restarting; every message
+    has an id, so that nothing is decided or counted twice.
 
     url: where the service listens, such as "http://127.0.0.1:8000".
     key: of `ensemble-sampling keys create`, or None where the service asks for none.

@@ -43,6 +43,16 @@ def html_facts(title: str, facts: Mapping[str, Any]) -> str:
     return html_table([title, ""], rows, len(rows))
 
 
+class Told:
+    """Something that says in words what was found: the same in a terminal and in a notebook."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
 class Table(dict[str, Any]):
     """Columns by name, as a dictionary that prints as a table: needs no library for data frames."""
 

@@ -328,8 +328,78 @@ NATURAL = [
     (lambda: es.Dropout, AttributeError, ["es.posteriors.Dropout"]),
     (lambda: es.RandomWalkArms, AttributeError, ["es.worlds.RandomWalkArms"]),
     (lambda: es.nothing, AttributeError, ["ensemble_sampling has no 'nothing'"]),
+    (lambda: es.Bandits, AttributeError, ["did you mean es.Bandit?"]),
+    (lambda: es.Thompson, AttributeError, ["did you mean es.ThompsonSampling?"]),
+    # outcomes
+    (lambda: taught(None), TypeError, ["outcome must be a number", "got None"]),
+    (lambda: taught("yes"), TypeError, ["outcome must be a number", "got 'yes'"]),
+    (lambda: taught({"reward": 1.0}), TypeError, ["outcome must be a number", "'reward'"]),
+    (lambda: taught([1.0, 0.0]), ValueError, ["learns a single number", "got (2,)"]),
+    (lambda: taught(1.0, 0.0), ValueError, ["has the outcome 1.0", "`correct` replaces"]),
+    (lambda: fixed().correct(fixed().choose(), 1.0), ValueError, ["belongs to the ledger"]),
+    (lambda: corrected_first(), ValueError, ["no outcome yet", "learn one"]),
+    (lambda: closed().choose(), ValueError, ["closed", "open it again"]),
+    # offers
+    (lambda: fixed().choose(available=[]), ValueError, ["available must leave", "[False, False]"]),
+    (lambda: fixed().choose(available=["milk"]), ValueError, ["'milk'", "['tea', 'coffee']"]),
+    (lambda: fixed().choose(top=5), ValueError, ["top is 5", "only 2 actions"]),
+    (lambda: es.Bandit(LINEAR).choose([1.0, 2.0]), ValueError, ["one row per action", "(2,)"]),
+    (lambda: es.Bandit(LINEAR).choose([[1.0] * 3]), ValueError, ["2 features, got 3"]),
+    (lambda: es.Bandit(LINEAR).choose([{"a": "x"}]), TypeError, ["hasher=es.Hasher()"]),
+    (lambda: es.Bandit(LINEAR).choose([[1.0, NAN]]), ValueError, ["nan in row 0, column 1"]),
+    # settings
+    (lambda: es.Bandit(actions={"tea", "coffee"}), TypeError, ["a list", "a set has no order"]),
+    (lambda: es.Bandit(actions="tea,coffee"), TypeError, ["a list", "'tea,coffee'"]),
+    (lambda: es.Bandit(actions=["a", "b"], floor=5), ValueError, ["between 0 and 1, got 5"]),
+    (lambda: es.Bandit(actions=["a", "b"], floor="5%"), TypeError, ["floor", "got '5%'"]),
+    (lambda: es.EpsilonGreedy(es.Linear(2), 10), ValueError, ["epsilon", "0 and 1, got 10"]),
+    (lambda: es.EnsembleSampling(es.Linear(2), 3.5), TypeError, ["whole number, got 3.5"]),
+    (lambda: es.ThompsonSampling(es.Linear(2)), TypeError, ["Linear is a learner", "Exact(Lin"]),
+    # simulations and evaluations
+    (lambda: es.simulate(LINEAR, WORLD, 0, 2), ValueError, ["periods", "at least 1, got 0"]),
+    (lambda: es.simulate(LINEAR, WORLD, 3, 1e3), TypeError, ["realizations", "1000.0"]),
+    (
+        lambda: es.simulate(ARMS, es.GaussianArms(3), 3, 2),
+        ValueError,
+        ["2 arms", "3 are on offer"],
+    ),
+    (
+        lambda: es.sweep(lambda members: LINEAR, WORLD, {"members": 3}, 3, 2),
+        TypeError,
+        ["members", "{'members': [3]}"],
+    ),
+    (lambda: es.sweep(lambda m: LINEAR, WORLD, {"members": [3]}, 3, 2), TypeError, ["needs m"]),
+    (lambda: es.replay(es.Uniform(), LOG), TypeError, ["given first", "got Uniform()"]),
+    (lambda: es.evaluate([0.5, 0.5], LOG), TypeError, ["given first", "got [0.5, 0.5]"]),
+    (lambda: es.evaluate(LOG, [0.5, 0.3, 0.2]), ValueError, ["shape (2,)", "got (3,)"]),
+    (lambda: es.evaluate(LOG, [0.5, 0.3]), ValueError, ["sum to 1", "[0.5, 0.3]"]),
+    (lambda: es.plot(fixed()), TypeError, ["a Result or several", "got Bandit("]),
+    (lambda: es.Client("localhost:8000"), ValueError, ["http://", "'localhost:8000'"]),
 ]
+LOG = es.Log([0, 1] * 4, [1.0, 0.0] * 4, propensities=[[0.5, 0.5]] * 8)
 WORLD = es.LinearBandit(2, 3)
+
+
+def taught(*outcomes):
+    """A decision that is given these outcomes, one after another."""
+    bandit = fixed()
+    decision = bandit.choose()
+    return [bandit.learn(decision, outcome) for outcome in outcomes]
+
+
+def corrected_first():
+    bandit = fixed()
+    return bandit.correct(bandit.choose(), 1.0)
+
+
+def closed():
+    bandit = fixed()
+    bandit.close()
+    return bandit
+
+
+def test_there_are_fifty_natural_mistakes():
+    assert len(NATURAL) >= 50
 
 
 @pytest.mark.parametrize(("call", "error", "words"), NATURAL)

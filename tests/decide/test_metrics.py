@@ -33,7 +33,7 @@ def test_metrics_are_kept_compared_and_replaced():
         assert bandit.observe(one.id, {"margin": value, "returned": one.index})
         assert not bandit.observe(one.id, {"margin": value})
         sent[one.id] = value
-    assert bandit.observe(made[0].id, {"margin": 9.0})
+    assert bandit.observe(made[0], {"margin": 9.0})  # the decision or its id
     sent[made[0].id] = 9.0
     margin, returned = bandit.metrics()
     assert (margin.name, margin.decisions, returned.decisions) == ("margin", 300, 300)

@@ -25,7 +25,7 @@ PLAN = RLSVI(16, 2, 4, branches=2)
 def simulated(agent=PLAN, world=None, episodes=12, realizations=20, **options):
     world = DeepSea(4) if world is None else world
     options = {"keep": True, "progress": False} | options
-    return es.episodes.simulate(agent, world, episodes, realizations, 3, **options)
+    return es.episodes.simulate(agent, world, episodes, realizations, seed=3, **options)
 
 
 @pytest.mark.parametrize("agent", [PLAN, DQN], ids=["rlsvi", "dqn"])
@@ -75,7 +75,7 @@ def test_an_engine_elsewhere_gives_the_same_numbers(agent):
 def test_sizes_with_the_same_shapes_are_one_program():
     programs._program.cache_clear()
     found = es.episodes.sweep(
-        PLAN, lambda size: DeepSea(size, 4), {"size": [2, 3, 4]}, 12, 5, 3, progress=False
+        PLAN, lambda size: DeepSea(size, 4), {"size": [2, 3, 4]}, 12, 5, seed=3, progress=False
     )
     assert found.programs == 1
     assert programs._program.cache_info().misses == 1

@@ -205,7 +205,7 @@ def killing(agent, *args, progress, **kwargs):
     return simulate(agent, *args, progress=report, **kwargs)
 
 regret.simulate = killing
-runner.run(toy_panels.STUDY, ["1a"], "laptop", 3, {out!r}, report=False)
+runner.run(toy_panels.STUDY, ["1a"], realizations="laptop", seed=3, out={out!r}, report=False)
 """
 
 

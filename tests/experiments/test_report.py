@@ -329,7 +329,7 @@ def test_the_report_is_built_without_running_anything(built):
     text = (built / "report.html").read_text(encoding="utf-8")
     sources = re.findall(r'src="([^"]{0,30})', text)
     assert len(sources) == len(PANELS)  # one by one, that a phone can show them below each other
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert 'alt="Figure 2, (b) Ensemble sampling"' in text
     assert "<link" not in text
     assert "<script" not in text
@@ -535,7 +535,7 @@ def test_claims_may_decide_by_themselves_and_mistakes_in_one_leave_the_report():
         Claim("It says nothing.", "", lambda found: 3.0),  # type: ignore
     ]
     text = report.markdown(*own(made))
-    assert r"|  | It \<b\>works\</b\>. | by \| eye | 3 of 3 | **holds** |" in text
+    assert r"|  | It \<b\>works\</b\>. | by \| eye | 3 of 3 | ✓ **holds** |" in text
     assert r"not computed: ZeroDivisionError: none \| of" in text
     assert r"not computed: no \<b\> results" in text
     assert "must give an Interval or a Finding, got 3.0" in text
@@ -561,11 +561,27 @@ def test_verdicts_are_cards_on_a_phone_and_other_tables_scroll_by_themselves(cla
     )
     rows = re.findall(r"<tr>(.*?)</tr>", text, re.DOTALL)
     card = next(row for row in rows if "sublinearly" in row)
-    heads = re.findall(r'<td data-head="([^"]*)">', card)
+    heads = re.findall(r'<td[^>]* data-head="([^"]*)">', card)
     assert heads == ["figure", "claim", "measured", "estimate (95% interval)", "verdict"]
     assert text.count('<table class="cards">') == 1
     assert text.count('<div class="scroll"><table>') == text.count("<table") - 1
     assert "prefers-color-scheme: dark" in text
+
+
+def test_verdicts_have_a_mark_and_a_colour_and_contents_lead_to_every_section(claimed, tmp_path):
+    text = markdown(claimed)
+    assert "✓ **holds**" in text
+    row = "| 9 | More | a | 1 | {} |\n"
+    rest = "".join(map(row.format, ("✗ **does not hold**", "? **cannot tell**")))
+    text = text.replace("| 1 | ", f"{rest}| 1 | ", 1)
+    shown = page.html(re.sub(r"!\[Figure \d\]\([^)]*\)", "", text), tmp_path)
+    for mark, kind in page.MARKS.items():
+        cells = re.findall(rf'<td class="{kind}" data-head="verdict">{re.escape(mark)} <', shown)
+        assert len(cells) == text.count(f"| {mark} **")
+        assert cells
+    links, places = (re.findall(rf'{a}"#?([^"]+)"', shown) for a in ("<li><a href=", "<h2 id="))
+    assert links == places
+    assert {"figure-1", "what-is-claimed-and-what-was-measured", "settings"} <= {*links}
 
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")

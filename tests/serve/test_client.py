@@ -45,6 +45,7 @@ def fast(monkeypatch):
 
 def test_decisions_outcomes_and_the_rest(url):
     with es.Client(url, timeout=60) as client:
+        client.predict(OFFER, context={"device": "phone"})  # compiles, else chance decides at first
         made = client.choose(OFFER, context={"device": "phone"})
         assert isinstance(made, es.Decision)
         assert made.action in OFFER
@@ -52,7 +53,7 @@ def test_decisions_outcomes_and_the_rest(url):
         values = client.predict(OFFER).values  # the first decisions by chance have none
         assert values is not None
         assert values.mean.shape == (2,)
-        assert client.learn(made.id, 1.0)
+        assert client.learn(made, 1.0)  # the decision or its id
         assert not client.learn(made.id, 1.0)
         assert client.correct(made.id, np.float32(0.5))
         several = client.choose_many([{"actions": OFFER, "event": "e1"}, {"actions": OFFER}])

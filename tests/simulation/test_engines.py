@@ -29,7 +29,7 @@ AGENT = es.EnsembleSampling(LEARNER, members=3)
 
 def simulated(agent: Any = AGENT, realizations=22, **options: Any) -> es.simulation.Result:
     options = {"keep": True, "chunk": 4, "progress": False} | options
-    return es.simulate(agent, WORLD, 12, realizations, 5, **options)
+    return es.simulate(agent, WORLD, 12, realizations, seed=5, **options)
 
 
 def identical(one: es.simulation.Result, other: es.simulation.Result) -> None:
@@ -81,7 +81,7 @@ def test_every_kind_of_panel_runs_where_it_is_told_to(tmp_path):
     for panel in ("1a", "1b", "4a"):
         with pytest.raises(Asked):
             es.experiments.run(
-                study, [panel], 8, out=tmp_path, say=lambda _: None, engine=Refusing()
+                study, [panel], realizations=8, out=tmp_path, say=lambda _: None, engine=Refusing()
             )
 
 
@@ -284,7 +284,7 @@ def test_cluster_fails_as_this_machine_does(nodes):
 
     for engine in (es.simulation.Local(), es.simulation.Ray()):
         with pytest.raises(ValueError, match=r"Broken gave an outcome .* realization \d of seed 5"):
-            es.simulate(AGENT, Broken(3), 4, 8, 5, engine=engine, progress=False)
+            es.simulate(AGENT, Broken(3), 4, 8, seed=5, engine=engine, progress=False)
 
 
 def test_cluster_with_other_versions_or_devices_is_refused(nodes, monkeypatch):

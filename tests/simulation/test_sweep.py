@@ -263,7 +263,7 @@ def test_the_interval_of_the_only_one_is_students():
 
 
 def test_the_best_point_of_a_sweep_says_who_else_may_be_best(swept):
-    best = swept.best()
+    best = swept.best
     assert best.point == int(np.argmin(swept.estimate().mean))
     assert best.settings == swept.settings[best.point]
     assert best.point in best.contenders
@@ -271,7 +271,7 @@ def test_the_best_point_of_a_sweep_says_who_else_may_be_best(swept):
     mean, error = (float(x[best.point]) for x in swept.estimate())
     assert best.high - mean > 2.2 * error  # t of 11 degrees for one; more for twelve
     assert repr(best).startswith("Best(prior_std=")
-    wide = swept.best("cumulative", confidence=0.99)
+    wide = swept.best_in("cumulative", confidence=0.99)
     assert wide.confidence == 0.99
 
 
@@ -328,7 +328,7 @@ def test_a_window_or_a_point_that_is_not_there_is_named(swept):
     with pytest.raises(ValueError, match="a point must be less than 12, got 12"):
         swept.differences(12)
     with pytest.raises(ValueError, match="confidence must be between"):
-        swept.best(confidence=1.0)
+        swept.best_in(confidence=1.0)
 
 
 def test_bars_show_in_notebooks(monkeypatch):

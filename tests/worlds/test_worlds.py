@@ -137,8 +137,8 @@ def seen(agent, key, state, event):
 def played(world, periods, realizations=1, seed=3, dim=3):
     """Means, features and outcomes of every period, as `simulate` has them."""
     agent = Told(periods, dim)
-    run = es.simulate(agent, world, periods, realizations, seed, keep=True, measure=seen)
-    regret = es.simulate(agent, world, periods, realizations, seed, keep=True).regret
+    run = es.simulate(agent, world, periods, realizations, seed=seed, keep=True, measure=seen)
+    regret = es.simulate(agent, world, periods, realizations, seed=seed, keep=True).regret
     assert run.regret is not None
     assert regret is not None
     means, features = run.regret[..., : world.arms], run.regret[..., world.arms : -1]

@@ -26,6 +26,13 @@ class PosteriorAgent(Wrapper):
     __repr__ = short
 
     def __check_init__(self) -> None:
+        learner = hasattr(self.posterior, "observe") and not hasattr(self.posterior, "sample")
+        if learner and not isinstance(self.posterior, type):
+            name = type(self.posterior).__name__
+            raise TypeError(
+                f"ThompsonSampling samples from a posterior, and {name} is a learner: write "
+                f"ThompsonSampling(Exact({name}(...))) or EnsembleSampling({name}(...), members=30)"
+            )
         checks.part("posterior", self.posterior, "init", "sample", "update", "values")
         checks.size("draws", self.draws)
 

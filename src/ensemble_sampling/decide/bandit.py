@@ -54,22 +54,22 @@ class Bandit:
     of decisions and outcomes: replaying it gives the same state bit for bit.
 
     agent: what chooses and learns; or a posterior, which means Thompson sampling over it. None is
-        the default agent, which has to be told nothing (see `Default`).
-    seed: None is 0, or that of the folder.
+        the default agent, which needs no settings (see `Default`).
+    seed: of its random draws; None takes the folder's, or 0 for a new bandit.
     normalise: whether features are put into units of their usual size (see `Scale`), as learned so
-        far; for the default agent also around their mean. None is True, or that of the folder.
+        far; for the default agent also around their mean. None takes the folder's, or True.
     hasher: for actions and contexts described by dictionaries or text; the default agent brings
         its own where it needs one.
     actions: the names of the actions, where there is a fixed set of them.
     floor: the share of decisions left to chance: every action on offer has at least this
         probability over their number, so that logs can tell what other choices would have brought.
-        None is 0, or that of the folder.
+        None takes the folder's, or 0.
     steady: whether the world is known to stay as it is; the default agent otherwise starts again
-        when outcomes surprise more than they used to (see `posteriors.Restarting`). None is False,
-        or that of the folder.
+        when outcomes surprise more than they used to (see `posteriors.Restarting`). None takes the
+        folder's, or False.
     offers: what the ledger keeps of an offer: "all" of it, what repeats once, so that other agents
-        can be evaluated on it; or only the "chosen" action's row, where space matters. None is
-        "all", or what the folder was last told.
+        can be evaluated on it; or only the "chosen" action's row, where space matters. None takes
+        the folder's, or "all".
     holdback: the share of decisions, or of subjects where these are named, that is left to a
         `baseline`, so that `lift` can say what the bandit earns.
     baseline: what decides them: "first" (that is available), "uniform", {"action": NAME}, "frozen"
@@ -78,7 +78,7 @@ class Bandit:
     sticky: how long a subject is given the same action again, as `timedelta` or in seconds.
     reward: `es.Reward(weights={"click": 1.0, "margin": 0.2})`: a decision is worth the sum of these
         metrics, each times its weight; see `observe`. None is the outcome that is told.
-        What is None here is what the folder has; `configure` changes it, and more.
+        Of these four None takes the folder's; `configure` changes them, and more.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Bandit:
         reward: Reward | Mapping[str, float] | None = None,
         snapshot_every: int = 1000,
     ) -> "Bandit":
-        """The bandit kept in a folder: created, or reopened where it left off. What is not given is
-        as the folder has it, the agent too.
+        """The bandit kept in a folder: created, or reopened where it left off. The agent and the
+        settings that are not given are those of the folder.
 
-        `snapshot_every` so many outcomes, and when it is closed, its state is saved; what comes
-        after a snapshot is replayed when it is opened.
+        snapshot_every: after so many outcomes, and when it is closed, the state is saved. Opening
+            the folder replays what came after that.
         """
         options = Options(agent, seed, normalise, hasher, actions, floor, steady)
         bandit, place = cls.__new__(cls), as_place(folder)
@@ -227,13 +227,14 @@ class Bandit:
         reward: Reward | Mapping[str, float] | None = None,
         who: str | None = None,
     ) -> None:
-        """Change what is held back, and what may put the baseline in charge; None stays as it is.
+        """Change what is held back, and when the baseline takes over; None leaves a setting as it
+        is.
 
-        holdback, baseline, sticky: as a bandit is begun with.
+        holdback, baseline, sticky: see `Bandit`.
         guard: bounds of the means of metrics by name, {"returned": ("<=", 0.05)}; see `observe`.
-        fallback: whether one that is broken leaves all decisions to the baseline until `resume`.
+        fallback: whether a broken bound leaves all decisions to the baseline until `resume`.
         reward: other weights of metrics; the state is as if they had held from the start.
-        who: changes it; the ledger keeps that, with the time.
+        who: the name of whoever changes it, which the ledger keeps with the time.
         """
         given = {"holdback": holdback, "baseline": baseline, "sticky": sticky}
         given = {**given, "guard": guard, "fallback": fallback}
@@ -283,7 +284,8 @@ class Bandit:
     def predict(
         self, actions: Any = None, *, context: Any = None, available: Any = None
     ) -> Prediction:
-        """What the next decision would be made of, without making it: nothing is recorded.
+        """The probabilities and values of the next decision, without making it: nothing is
+        recorded.
 
         Takes what `choose` takes.
         """
@@ -306,8 +308,8 @@ class Bandit:
         available: Iterable[Any] | None = None,
         subjects: Iterable[str | None] | None = None,
     ) -> list[Decision]:
-        """One decision for every set of actions, every context, or every pair of the two;
-        `available` has what may be chosen in each, as `choose` takes it, or None for all.
+        """One decision for every set of actions, every context, or every pair of the two.
+        `available` is None, or has for each of them what `choose` takes.
 
         The same decisions as by `choose` one after another, written to disk together.
         """
@@ -409,7 +411,7 @@ class Bandit:
             return self._record(outcomes) == 1
 
     def learn_many(self, outcomes: Iterable[tuple[str, Any]]) -> int:
-        """Learn pairs (id, outcome) in the given order, or none of them; how many were new.
+        """Learn pairs (id, outcome) in the given order, or none of them; returns how many were new.
 
         The same state as by `learn` one after another, written to disk together.
         """
@@ -427,7 +429,7 @@ class Bandit:
             return self._record(several)
 
     def expire(self, older_than: float | timedelta, outcome: Any) -> int:
-        """Assume `outcome` for decisions older than so many seconds whose own never came."""
+        """Assume `outcome` for decisions that are older than so many seconds and have none."""
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         checks.scalar("older_than", seconds, low=0.0)
         self._ready()
@@ -443,11 +445,11 @@ class Bandit:
             return self._record(assumed, expired=True)
 
     def correct(self, id: str | Decision, outcome: Any) -> bool:
-        """The outcome of a decision turned out to be another; False if it is what is known.
+        """Replace the outcome of a decision; False if it has this one already.
 
-        Both are kept. The state follows at the next decision: it is then what it would be had the
-        decision had this outcome from the start. So many corrections in a row cost one replay,
-        from a state before the first of them that is still at hand, or else from the beginning.
+        The ledger keeps both. At the next decision the state becomes what it would be with this
+        outcome from the start, so that many corrections in a row cost one replay: from a state
+        before the first of them if one is still at hand, or else from the beginning.
         """
         id = id.id if isinstance(id, Decision) else id
         self._ready()
@@ -458,11 +460,11 @@ class Bandit:
             return new
 
     def add(self, id: str | Decision, amount: Any, ref: str | None = None) -> bool:
-        """Add to the outcome of a decision, which begins at 0, or at what `learn` or `expire` said:
-        rewards that come bit by bit.
+        """Add to the outcome of a decision, for rewards that come in parts. It begins at 0, or at
+        what `learn` or `expire` recorded.
 
-        `ref` names the amount (an order, a payment), so that the same told twice counts once:
-        False then. Without it every call counts.
+        `ref` names the amount (an order, a payment): sent twice it counts once, and the second call
+        returns False. Without it every call counts.
         """
         if ref is not None:
             checks.text("ref", ref)
@@ -524,7 +526,7 @@ class Bandit:
         outcome: str = "outcome",
         propensity: str | None = None,
     ) -> int:
-        """Learn decisions that were made elsewhere, all of them or none; how many.
+        """Learn decisions that were made elsewhere, all of them or none; returns how many.
 
         `frame` is a data frame or a dictionary of columns, with a row per decision; the rest says
         which columns are what: `features` describe the action that was chosen, `context` what it
@@ -585,8 +587,8 @@ class Bandit:
     def log(self, chunk: int) -> Iterator[dict[str, list[Any]]]: ...
 
     def log(self, chunk: int | None = None) -> Any:
-        """Decisions, what was on offer, propensities and outcomes as columns, in which nothing is
-        missing: `pandas.DataFrame(bandit.log())`.
+        """All decisions as columns, with what was on offer, propensities and outcomes:
+        `pandas.DataFrame(bandit.log())`.
 
         `chunk=1000` gives so many decisions at a time, for logs that are larger than memory.
         """
@@ -608,7 +610,7 @@ class Bandit:
             yield part
 
     def summary(self) -> Summary:
-        """How it is doing, for people: `print(bandit.summary())`."""
+        """How the bandit is doing: `print(bandit.summary())`."""
         self._ready()
         with self._mutex:
             noticed = tuple(self._replica.notices(self._ledger).values())
@@ -621,28 +623,29 @@ class Bandit:
         daily: bool = False,
         since: datetime | timedelta | float | None = None,
     ) -> Lift:
-        """What the bandit earns compared with the baseline, for people: `print(bandit.lift())`.
+        """What the bandit earns compared with the baseline: `print(bandit.lift())`.
 
-        metric: compares that in place of the reward. daily: also day by day. since: a date, a while
-        ago, or seconds since 1970; decisions that another baseline had its part in never count. The
-        intervals hold however often they are looked at.
+        metric: what to compare in place of the reward. daily: also day by day. since: a date, a
+        while ago, or seconds since 1970; decisions in which another baseline had its part never
+        count. The intervals hold however often you look at them.
         """
         self._ready()
         with self._mutex:
             return lift(self._ledger, metric, daily, moment(since))
 
     def segments(self, key: str, *, since: datetime | timedelta | float | None = None) -> Segments:
-        """Reward, lift, actions and exploration by what contexts say under a key; `since`: see
-        `lift`."""
+        """Reward, lift, actions and exploration for every value of a key of the context; `since`:
+        see `lift`."""
         self._ready()
         with self._mutex:
             return segments(self._ledger, checks.text("key", key), moment(since))
 
-    def observe(self, id: str, values: Mapping[str, float]) -> bool:
-        """What else came of a decision, numbers by name: {"margin": 3.2, "returned": 0}. False if
-        it was known. It is compared by `lift(metric)`, and bounded by `configure(guard=...)`. Where
-        the reward is made of metrics, the decision is learned once all of these are known, and
-        again when one of them changes."""
+    def observe(self, id: str | Decision, values: Mapping[str, float]) -> bool:
+        """Record other numbers that came of a decision, by name: {"margin": 3.2, "returned": 0}.
+        `lift(metric)` compares them, and `configure(guard=...)` bounds them. Where the reward is
+        made of metrics, the decision is learned once all of these are known, and again when one of
+        them changes. False if they were known already."""
+        id = id.id if isinstance(id, Decision) else id
         self._ready(writes=True)
         with self._mutex:
             new = self._observe([(id, values)], final=False) == 1
@@ -655,15 +658,15 @@ class Bandit:
             return new
 
     def metrics(self, *, since: datetime | timedelta | float | None = None) -> tuple[Metric, ...]:
-        """What else came of decisions, with the bandit and without, and within its bounds or not;
-        `since`: see `lift`."""
+        """The numbers that `observe` recorded: their means with the bandit and without, and whether
+        they keep their bounds; `since`: see `lift`."""
         self._ready()
         with self._mutex:
             return metrics(self._ledger, self._control, moment(since))
 
     def resume(self, who: str | None = None) -> bool:
-        """Let the bandit decide again after a bound was broken; False if it does. Bounds are looked
-        at anew, from the next decision on."""
+        """Let the bandit decide again after a bound was broken; False if it decides already. From
+        then on only new decisions count for the bounds."""
         self._ready(writes=True)
         with self._mutex:
             if self._control.halted is None:
@@ -674,11 +677,11 @@ class Bandit:
             return True
 
     def explain(self, id: str | Decision, *, top: int = 5) -> Explanation:
-        """Why a decision was made, for people: `print(bandit.explain(decision.id))`.
+        """Why a decision was made: `print(bandit.explain(decision))`.
 
-        The `top` fields of the context and of the actions that count most for the chosen action
-        and against the next best one, by what is known now. Each is left out in turn; what it
-        counts is how much smaller the difference between the values of the two is without it.
+        It lists the `top` fields of the context and the actions that speak most for the chosen
+        action and against the next best one, by what the agent knows now. Each is left out in turn:
+        its weight is how much smaller the difference between the two values is without it.
         """
         checks.count("top", top)
         id = id.id if isinstance(id, Decision) else id
@@ -688,15 +691,15 @@ class Bandit:
             return explain(id, row, self._replica, state, top)
 
     def plot(self) -> "Figure":
-        """A figure of how it has been doing: reward with its interval, shares of actions, agreement
-        and waiting outcomes."""
+        """A figure of the past: reward with its interval, shares of actions, agreement and waiting
+        outcomes."""
         self._ready()
         with self._mutex:
             return draw(self._ledger)
 
     def changes(self) -> list[Change]:
         """What was changed of its settings and shadows, and removed, when and by whom, as far as
-        that was said; the oldest first."""
+        that is known; the oldest first."""
         self._ready()
         with self._mutex:
             return [*self._ledger.changes()]
@@ -704,12 +707,12 @@ class Bandit:
     def shadow(
         self, name: str, agent: Agent | Posterior | None = None, *, who: str | None = None
     ) -> None:
-        """Let a candidate (None: the default agent) watch from now on: it learns what the agent in
-        charge learns, all that is recorded to begin with, and says what it would have done, see
-        `summary` and `opinions`.
+        """Let a candidate (None: the default agent) watch. It learns all that is recorded and then
+        what the agent in charge learns, and the ledger keeps what it would have done: see `summary`
+        and `opinions`.
 
-        It shares all settings but the agent, and goes on after the folder was opened again when
-        it is called again with the same name and agent. `who` begins it: see `changes`.
+        It shares all settings but the agent. After the folder was opened again, call this with the
+        same name and agent, and it goes on. `who` begins it: see `changes`.
         """
         checks.text("a shadow's name", name)
         self._ready()
@@ -721,15 +724,15 @@ class Bandit:
                 self._ledger.change(SHADOWS, {"began": name}, who)
 
     def opinions(self, name: str) -> dict[str, list[Any]]:
-        """What a shadow would have done, as columns: in which decision (`id`), what (`index`), how
-        likely it was to choose what was really chosen (`probability`), and how likely the agent in
-        charge was (`propensity`)."""
+        """What a shadow would have done, as columns: the decision (`id`), the shadow's choice
+        (`index`), and how likely the action that was really chosen was for the shadow
+        (`probability`) and for the agent in charge (`propensity`)."""
         self._ready()
         with self._mutex:
             return opinions(self._ledger, name)
 
     def dismiss(self, name: str, *, who: str | None = None) -> None:
-        """Let a shadow go; what it said stays in the ledger."""
+        """Stop a shadow; its opinions stay in the ledger."""
         self._ready()
         with self._mutex:
             with self._ledger.turn():
@@ -738,8 +741,8 @@ class Bandit:
             self._shadows.drop(self._ledger, name)
 
     def promote(self, name: str, *, who: str | None = None) -> None:
-        """Put a shadow in charge, as `migrate` would: it decides from now on, and the folder is to
-        be opened with its agent."""
+        """Put a shadow in charge: it decides from now on, and `open` finds its agent in the folder.
+        The history stays, as with `migrate`."""
         self._ready()
         with self._mutex:
             replica, former = self._shadows.take(self._ledger, name), self._replica
@@ -759,12 +762,12 @@ class Bandit:
             self.save()
 
     def retain(self, days: float | timedelta, *, who: str | None = None) -> int:
-        """Remove decisions that are older than so many days, what was on offer in them and what
-        came of them; how many.
+        """Remove decisions that are older than so many days, with their offers and outcomes;
+        returns how many.
 
-        The state stays, and so does what it learned from them. It cannot be replayed from the
-        beginning any more: it is kept as the base at which replays begin, so corrections of
-        outcomes that it knows, and another agent (`migrate`), go by what is left.
+        The state keeps what it learned from them. It is now the base at which replays begin, since
+        nothing before it can be replayed: a corrected outcome that it knows, and another agent
+        (`migrate`), learn only what is left.
         """
         seconds = days.total_seconds() if isinstance(days, timedelta) else days
         if not isinstance(days, timedelta):
@@ -786,12 +789,11 @@ class Bandit:
             return removed
 
     def erase(self, subject: str, *, keep: bool = False, who: str | None = None) -> int:
-        """Remove all that was said in decisions about a subject, and what came of them: from the
-        log, and from exports and backups made from now on; how many decisions.
+        """Remove the contexts, actions and outcomes of all decisions about a subject: from the log,
+        and from later exports and backups; returns how many decisions.
 
-        keep: whether the state goes on knowing what it learned from them. Otherwise it is as if
-            they had never been made: at the next decision the history is learned again without
-            them.
+        keep: whether the state keeps what it learned from them. Otherwise the history is learned
+            again without them at the next decision.
         """
         checks.text("subject", subject)
         checks.flag("keep", keep)

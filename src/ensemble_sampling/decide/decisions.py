@@ -24,11 +24,11 @@ class Decision:
     """What was chosen, and how likely that was.
 
     `action` is the name of the chosen action, or its `index` where actions have no names.
-    `probabilities` are those the index was drawn from: `probability` is what off-policy
-    evaluation divides by. `values` says what every action was expected to bring, None for agents
-    that expect nothing; `ranking` is there if it was asked for.
-    `control` says whether it was left to the baseline, None where nothing is held back. `again`:
-    the decision that holds for its subject already, `index` being where its action is now.
+    `probabilities` are those the index was drawn from: `probability` is what off-policy evaluation
+    divides by. `values` says what every action was expected to bring, None for agents without
+    models. `ranking` is None unless you asked for the `top` actions. `control` says whether the
+    baseline made it, None where nothing is held back. `again` says that the subject has this
+    decision already; `index` is then the place of its action in this offer.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Decision:
 
 
 class Prediction(NamedTuple):
-    """What a decision would be made of: how likely every action would be, and its value."""
+    """The probabilities and values of a decision that was not made."""
 
     probabilities: np.ndarray
     values: Values | None

@@ -13,6 +13,7 @@ from ..inputs.hashing import Hasher
 from ..inputs.offer import Offer, everything
 from ..ledger.columns import plain, said
 from ..ledger.ledger import DecisionRow, Ledger
+from ..tables import Told
 from .programs import room
 from .replica import Replica
 
@@ -30,8 +31,8 @@ VALUELESS = "the agent values nothing"
 Path = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Reason:
+@dataclass(frozen=True, repr=False)
+class Reason(Told):
     """How much one field speaks for the chosen action, and against the next best one.
 
     side: "context" or "action", of which it was said.
@@ -54,8 +55,8 @@ class Reason:
         return f"{of} ({_brief(self.chosen)}{against}): {self.weight:+.3g}"
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Told):
     """What was said in a decision, and which of it spoke most for the chosen action.
 
     It is by what is known now: a ledger holds what was chosen and how likely that was, not what

@@ -14,6 +14,7 @@ from ..intervals import Estimate
 from ..ledger.ledger import Ledger
 from ..ledger.reading import REVISED, REWARD
 from ..sequences import ALPHA, Pair
+from ..tables import Told
 from .control import settled
 
 MADE = """
@@ -60,8 +61,8 @@ class Interval:
         return f"{self.value:.4g} ({low} to {high})"
 
 
-@dataclass(frozen=True)
-class Lift:
+@dataclass(frozen=True, repr=False)
+class Lift(Told):
     """Rewards, or values of a metric, with the bandit and without it.
 
     name: of the part: a day, a segment; "all".

@@ -9,6 +9,7 @@ import numpy as np
 from .. import checks
 from ..ledger.ledger import Ledger
 from ..sequences import ALPHA, mean
+from ..tables import Told
 from .control import Control
 from .lift import Interval, Lift, lift, numbered
 
@@ -24,8 +25,8 @@ MINE = " AND (d.control IS NULL OR d.control = 0) AND d.number >= {first}"
 SINCE = " AND d.time >= {since}"
 
 
-@dataclass(frozen=True)
-class Metric:
+@dataclass(frozen=True, repr=False)
+class Metric(Told):
     """Something else that comes of decisions.
 
     decisions: how many it came of.

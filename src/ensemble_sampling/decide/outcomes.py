@@ -48,7 +48,10 @@ class Outcomes:
         if outcome in (known, decided.first):  # what was revised may come again too
             return False
         how = "expired with" if decided.expired else "has"
-        raise Conflict(f"decision {id} {how} the outcome {known} and cannot have {outcome} as well")
+        raise Conflict(
+            f"decision {id} {how} the outcome {known} and cannot have {outcome} as well: `correct` "
+            "replaces an outcome, `add` adds to it"
+        )
 
     def add(self, id: str, decided: DecisionRow, given: Any, ref: str | None = None) -> bool:
         """An amount that counts beside what is known; whether it is new, by its `ref`."""
@@ -82,7 +85,7 @@ class Outcomes:
             raise _erased(id)
         outcome, known = self._replica.outcome(given, self._ledger), self.known(decided)
         if known is None:
-            raise Conflict(f"decision {id} has no outcome yet that could be corrected")
+            raise Conflict(f"decision {id} has no outcome yet that could be corrected: learn one")
         if outcome != known:
             self._revise(decided.number, outcome)
         return outcome != known

@@ -12,6 +12,7 @@ import numpy as np
 from ..ledger.ledger import Ledger
 from ..ledger.reading import REWARD
 from ..sequences import ALPHA, mean
+from ..tables import Told
 from .lift import OUTCOME, Compared, Interval, Lift, estimated, numbered, read, some
 from .overview import named
 
@@ -26,8 +27,8 @@ ORDER BY d.number
 """
 
 
-@dataclass(frozen=True)
-class Segment:
+@dataclass(frozen=True, repr=False)
+class Segment(Told):
     """The decisions in whose context a key has one value, or one in a range.
 
     decisions: how many there are; outcomes: of how many an outcome came.
@@ -60,12 +61,12 @@ class Segment:
         )
 
 
-@dataclass(frozen=True)
-class Segments:
-    """Those of one key, the largest first.
+@dataclass(frozen=True, repr=False)
+class Segments(Told):
+    """The segments of one key, the largest first.
 
-    most, least: the names of those that gain most and least by the bandit, of those that surely
-        gain more and less than the others do; None for none.
+    most, least: the names of the segments that gain most and least by the bandit, among those that
+        surely gain more and less than the others do; None for none.
     """
 
     key: str

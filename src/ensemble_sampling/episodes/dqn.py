@@ -203,11 +203,11 @@ class BootstrappedDQN(eqx.Module):
 
 
 class DQN(eqx.Module):
-    """One value function, and a random action now and then: what cannot explore deeply.
+    """One value function, and a random action now and then, which does not explore deeply.
 
-    epsilon: the share of random actions, or a schedule of it, a function of the number of episodes
-        so far such as `es.agents.Annealed(50)`
-    options: as of `BootstrappedDQN`
+    epsilon: the share of random actions; or a schedule, which is a function of the number of
+        episodes so far, such as `es.agents.Annealed(50)`
+    options: those of `BootstrappedDQN`
     """
 
     values: BootstrappedDQN

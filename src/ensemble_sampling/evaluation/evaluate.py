@@ -38,19 +38,20 @@ def evaluate(
     """What a policy would have earned, had it made the decisions of a log; an `Evaluation`.
 
     log: a `Log`, or what `Log.of` makes one of (a bandit, its folder)
-    policy: a bandit as it is now; an agent in a state, as (agent, state), where a bandit's own
-        `state` will do; an agent alone (None: the default one), which then learns one half of the
-        log, as a bandit of this seed would, and is judged on the other, and the other way round; a
-        function from an offer to probabilities (K,), or to the position of the action it chooses:
-        `offer.actions[i]` is what was said of action i, `offer.context`, `offer.names`,
-        `offer.available` (K,), and all of that as numbers, `offer.features` (K, d), of which alone
-        a function can make use that was compiled by `jax.jit`; or probabilities, (n, K) or (K,).
-        A dictionary of several gives a `Comparison`.
+    policy: one of these, or a dictionary of several, which gives a `Comparison`:
+        a bandit, as it is now;
+        a pair (agent, state), such as a bandit's agent and its `state`;
+        an agent (None: the default one), which learns one half of the log, as a bandit of this seed
+        would, and is judged on the other half, and the other way round;
+        a function of an offer that returns probabilities (K,) or the position of an action. The
+        offer has `actions` (a description each), `context`, `names`, `available` (K,), and all of
+        that as numbers, `features` (K, d), which alone a function compiled by `jax.jit` can use;
+        probabilities (n, K) or (K,).
     model: of rewards, for the direct, doubly robust and switch estimates: a `Linear` learner, None
-        for one that is told nothing, or what every action is expected to earn (n, K). It is fitted
+        for one without settings, or the expected reward of every action (n, K). A learner is fitted
         to the outcomes of all but one of `folds` parts, and used on that one.
-    clip: the weight at which clipped weights end and switch goes over to the model; None is the
-        square root of the number of decisions.
+    clip: clipped weights are never larger, and switch uses the model where they would be; None is
+        the square root of the number of decisions.
     support: a policy that puts more than this share of its probability on actions that the log
         could never have shown is refused: the log says nothing about them. Up to it, intervals are
         widened by the share times the range of outcomes, which is how far off they could be.

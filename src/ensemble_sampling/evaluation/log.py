@@ -134,8 +134,9 @@ class Log:
         """The log of a file in Vowpal Wabbit's text format, of `--cb_adf` or `--cb K`, with costs
         as rewards of the other sign; `.gz` is unpacked.
 
-        Of `--cb_adf` are files in which examples have several lines, of which one at most has a
-        label. Descriptions are dictionaries, namespace by namespace, and hashed for features.
+        A file in which an example has several lines, at most one of them with a label, is taken for
+        one of `--cb_adf`. Descriptions become dictionaries, one entry for each namespace, which
+        are hashed for features.
 
         arms: the K of `--cb K`; None: the largest action in the file.
         """
@@ -145,7 +146,7 @@ class Log:
 
     @classmethod
     def read_dsjson(cls, path: str | os.PathLike[str]) -> "Log":
-        """The log of a file of decisions with their labels as JSON, a line each, which Vowpal
+        """The log of a file that has a decision with its label as JSON on every line, which Vowpal
         Wabbit calls dsjson; `.gz` is unpacked. Lines without a label are left out, and counted."""
         from .vw import read_dsjson
 

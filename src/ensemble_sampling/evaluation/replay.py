@@ -14,14 +14,15 @@ from ..fast.threefry import PLAIN
 from ..inputs.features import precision
 from ..inputs.scale import LAST, frozen
 from ..intervals import Estimate, Span, mean
+from ..tables import Told
 from .evaluate import refusal
 from .informed import Pupil, arrays_of, padded
 from .log import Log, slices
 from .policies import probabilities
 
 
-@dataclass(frozen=True)
-class Replay:
+@dataclass(frozen=True, repr=False)
+class Replay(Told):
     """How an agent did that learned from the decisions it agreed with.
 
     rewards: what it earned in each of its decisions, in their order
@@ -53,14 +54,12 @@ class Replay:
             ]
         )
 
-    __repr__ = __str__
-
 
 def replay(
     log: Any,
     agent: Any,
-    seed: int = 0,
     *,
+    seed: int = 0,
     least: float | None = None,
     support: float = 0.05,
     normalise: bool = True,

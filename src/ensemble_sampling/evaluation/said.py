@@ -3,6 +3,7 @@
 import math
 import pickle
 import tempfile
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -28,6 +29,7 @@ class Said:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (slices read it later)
+        weakref.finalize(self, self._file.close)
         self._ends, self.sizes = array("q"), array("q")
 
     def add(self, offer: Offer) -> None:
@@ -66,6 +68,7 @@ class Ragged:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 (slices read it later)
+        weakref.finalize(self, self._file.close)
         self.sizes = self.widths = array("q")
 
     def add(self, part: np.ndarray) -> None:

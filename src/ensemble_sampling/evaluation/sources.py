@@ -54,7 +54,9 @@ def read(source: Any, **columns: Any) -> Log:
         with closing(Ledger(as_place(source), write=False)) as ledger:
             return _of_ledger(ledger, public(source), _recorded(ledger))
     if not isinstance(source, Mapping) and not is_frame(source):
-        raise TypeError(f"a log comes from a bandit, a folder or a table, got {source!r}")
+        raise TypeError(
+            f"a log, which is given first, comes from a bandit, a folder or a table, got {source!r}"
+        )
     if columns or any(name not in source for name in EXPORTED):
         return _of_columns(source, columns)
     rows = zip(*(source[name] for name in EXPORTED), strict=True)

@@ -19,7 +19,7 @@ WIDTH, HEIGHT, DPI = 4.5, 3.5, 160
 
 def save(figure: Figure, results: Results, folder: Path) -> list[tuple[str, bytes]]:
     """Write `figure<n>.png` and `.svg`, the same bytes for the same results; -> the title and the
-    PNG of each panel by itself, on the scale it shares with the others."""
+    SVG of each panel by itself, on the scale it shares with the others."""
     with mpl.rc_context(FONT):
         canvas = draw(figure, results)
         canvas.savefig(folder / f"figure{figure.number}.png", dpi=DPI)
@@ -27,7 +27,7 @@ def save(figure: Figure, results: Results, folder: Path) -> list[tuple[str, byte
         size = (WIDTH, HEIGHT)
         canvases = [Canvas(figsize=size, layout="constrained") for _ in figure.panels]
         _fill([canvas.subplots() for canvas in canvases], figure, results)
-        return [(_title(figure, i), _png(canvas)) for i, canvas in enumerate(canvases)]
+        return [(_title(figure, i), _svg(canvas)) for i, canvas in enumerate(canvases)]
 
 
 def draw(figure: Figure, results: Results) -> Canvas:
@@ -43,8 +43,8 @@ def draw(figure: Figure, results: Results) -> Canvas:
     return canvas
 
 
-def _png(canvas: Canvas) -> bytes:
-    canvas.savefig(held := BytesIO(), dpi=DPI, format="png")
+def _svg(canvas: Canvas) -> bytes:
+    canvas.savefig(held := BytesIO(), format="svg", metadata={"Date": None})
     return held.getvalue()
 
 

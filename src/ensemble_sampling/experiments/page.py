@@ -8,7 +8,7 @@ from pathlib import Path
 
 STYLE = """\
 :root { color-scheme: light dark; --ink: #222; --paper: #fff; --line: #ddd; --head: #888;
-  --link: #0058a8; }
+  --link: #0058a8; --yes: #1a7f37; --no: #b3261e; --open: #8a5a00; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   margin: 0 auto; max-width: 60rem; padding: 1rem 1.5rem 4rem; overflow-wrap: break-word; }
 h1, h2, h3 { line-height: 1.2; margin-top: 2em; } h1 { margin-top: 1em; }
@@ -22,6 +22,11 @@ th, td { text-align: left; vertical-align: top; padding: 0.35em 0.7em; backgroun
 th { border-bottom: 2px solid var(--head); }
 td { border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
 code { font-size: 0.9em; overflow-wrap: anywhere; }
+.yes strong { color: var(--yes); } .no strong { color: var(--no); }
+.open strong { color: var(--open); }
+.yes, .no, .open { border-left: 3px solid; padding-left: 0.5em; }
+.yes { border-left-color: var(--yes); } .no { border-left-color: var(--no); }
+.open { border-left: 3px dashed var(--open); }
 @media (max-width: 40rem) {
   body { padding: 0.5rem 1rem 3rem; }
   th, td { padding: 0.35em 0.5em; }
@@ -36,13 +41,16 @@ code { font-size: 0.9em; overflow-wrap: anywhere; }
   .cards td:empty { display: none; }
 }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #ddd; --paper: #16181c; --line: #3a3d43; --head: #9a9da3; --link: #7db8ff; }
+  :root { --ink: #ddd; --paper: #16181c; --line: #3a3d43; --head: #9a9da3; --link: #7db8ff;
+    --yes: #5fd07f; --no: #ff8a80; --open: #e0b04c; }
   img { filter: invert(0.91) hue-rotate(180deg); }
 }
 """
 
 CARDS = "verdict"
 """Tables with this column become a card for each row where the screen is narrow."""
+MARKS = {"✓": "yes", "✗": "no", "?": "open"}
+"""Before a verdict in bold, and the class that colours it: it can be read without the colour."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,18 +69,29 @@ def with_error(mean: float, error: float, digits: int = 3) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
+def contents(sections: Iterable[str]) -> str:
+    """Links to all headings of the second level, whose anchors are those of GitHub and MkDocs."""
+    heads = (line[3:] for part in sections for line in part.split("\n") if line.startswith("## "))
+    return "\n".join(f"- [{head}](#{_anchor(head)})" for head in heads)
+
+
+def _anchor(head: str) -> str:
+    return re.sub(r"[^\w -]", "", unescape(head).lower()).strip().replace(" ", "-")
+
+
 def html(text: str, folder: Path, panels: Mapping[str, Sequence[tuple[str, bytes]]] = {}) -> str:
-    """The page. `panels` has the parts of some pictures, which it shows instead: title and PNG."""
+    """The page. `panels` has the parts of some pictures, which it shows instead: title and SVG."""
     from markdown_it import MarkdownIt
 
     body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
     body = body.replace(" ± ", "\u00a0±\u00a0")  # a number stays with its error
+    body = re.sub(r"<h2>(.*?)</h2>", _heading, body)
     body = re.sub(r"<table>.*?</table>", lambda found: _table(found[0]), body, flags=re.DOTALL)
 
     def inside(found: re.Match[str]) -> str:
         name, alt = unescape(found[1]), unescape(found[2])
         if name in panels:
-            parts = (_image(f"{alt}, {what}", png) for what, png in panels[name])
+            parts = (_image(f"{alt}, {what}", svg, "svg+xml") for what, svg in panels[name])
             return f'<div class="panels">{"".join(parts)}</div>'
         return _image(alt, (folder / name).read_bytes())
 
@@ -86,9 +105,13 @@ def html(text: str, folder: Path, panels: Mapping[str, Sequence[tuple[str, bytes
     )
 
 
-def _image(alt: str, png: bytes) -> str:
-    inside = base64.b64encode(png).decode()
-    return f'<img src="data:image/png;base64,{inside}" alt="{escape(alt)}">'
+def _heading(found: re.Match[str]) -> str:
+    return f'<h2 id="{_anchor(re.sub("<[^>]*>", "", found[1]))}">{found[1]}</h2>'
+
+
+def _image(alt: str, content: bytes, kind: str = "png") -> str:
+    inside = base64.b64encode(content).decode()
+    return f'<img src="data:image/{kind};base64,{inside}" alt="{escape(alt)}">'
 
 
 def _table(table: str) -> str:
@@ -102,4 +125,6 @@ def _table(table: str) -> str:
         return re.sub("<td>", lambda _: f'<td data-head="{next(named)}">', found[0])
 
     body = re.sub(r"<tr>.*?</tr>", row, table, flags=re.DOTALL)
+    for mark, kind in MARKS.items():
+        body = re.sub(rf"<td([^>]*>{re.escape(mark)} <strong>)", rf'<td class="{kind}"\1', body)
     return body.replace("<table>", '<table class="cards">')

@@ -124,7 +124,7 @@ class Experiment:
             self.environment,
             self.periods,
             realizations,
-            seed,
+            seed=seed,
             keep=True,
             chunk=_chunk(realizations),
             **where,

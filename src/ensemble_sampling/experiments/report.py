@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..files import Damaged, read_json
-from .claims import Claim, Unavailable
-from .page import html, plain, table
+from .claims import Claim, Unavailable, Verdict
+from .page import contents, html, plain, table
 from .panels import Figure, Results
 from .study import Study
 
@@ -41,7 +41,8 @@ def load(
 
 
 Pictures = list[tuple[str, bytes]]
-"""The title and the PNG of each panel of a figure."""
+"""The title and the SVG of each panel of a figure."""
+SIGNS = {Verdict.HOLDS: "✓", Verdict.FAILS: "✗"}
 
 
 def draw_figure(figure: Figure, found: Results, folder: Path) -> Pictures:
@@ -85,8 +86,6 @@ def markdown(study: Study, found: Results, more: Sequence[str] = ()) -> str:
     """The whole report; `more` comes after the figures."""
     present = _present(study, found)
     sections = [
-        f"# {plain(study.title)}",
-        study.about.strip(),
         CURVES,
         *_claims(study, found, present),
         *(part for figure in present for part in _figure(figure, found)),
@@ -98,7 +97,8 @@ def markdown(study: Study, found: Results, more: Sequence[str] = ()) -> str:
         study.notes.strip(),
         _diverged(study, found),
     ]
-    return "\n\n".join(filter(None, sections)) + "\n"
+    start = [f"# {plain(study.title)}", study.about.strip(), contents(sections)]
+    return "\n\n".join(filter(None, [*start, *sections])) + "\n"
 
 
 def _claims(study: Study, found: Results, present: Sequence[Figure]) -> list[str]:
@@ -122,7 +122,7 @@ def _claim(claim: Claim, found: Results) -> list[str]:
         # A mistake in one claim does not take away the report of a long run.
         kind = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
         return [*start, "", f"not computed: {plain(f'{kind}{error}')}"]
-    return [*start, plain(text), f"**{plain(verdict)}**"]
+    return [*start, plain(text), f"{SIGNS.get(verdict, '?')} **{plain(verdict)}**"]
 
 
 def _figure(figure: Figure, found: Results) -> list[str]:

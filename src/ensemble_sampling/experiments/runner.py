@@ -52,10 +52,10 @@ def select(study: Study, names: Sequence[str] = ()) -> list[Panel]:
 def run(
     study: Study,
     names: Sequence[str] = (),
+    *,
     realizations: int | str = "full",
     seed: int = 0,
     out: str | os.PathLike[str] = "results",
-    *,
     force: bool = False,
     progress: bool | None = None,
     say: Say = print,

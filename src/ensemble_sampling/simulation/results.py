@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import checks
 from ..files import Damaged, write_atomically
-from ..tables import as_frame, html_table
+from ..tables import Table, as_frame, html_table, series
 
 Window = tuple[int, int]
 """The periods first, ..., last - 1, counted from 0."""
@@ -37,6 +37,13 @@ class Estimate(NamedTuple):
 
     mean: np.ndarray
     stderr: np.ndarray
+
+    def __repr__(self) -> str:
+        about = (f"{name}={series(np.ravel(part))}" for name, part in self._asdict().items())
+        return f"Estimate({', '.join(about)})"
+
+    def _repr_html_(self) -> str:
+        return Table(mean=np.ravel(self.mean), stderr=np.ravel(self.stderr))._repr_html_()
 
 
 @dataclass(frozen=True, repr=False)

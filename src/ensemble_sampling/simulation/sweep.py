@@ -32,8 +32,8 @@ def sweep(
     settings: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
     periods: int,
     realizations: int,
-    seed: int = 0,
     *,
+    seed: int = 0,
     coupled: bool = False,
     expected: bool = False,
     windows: Iterable[Window] | None = None,
@@ -138,7 +138,10 @@ def points_of(settings: Any) -> list[dict[str, Any]]:
     if isinstance(settings, Mapping):
         for name, values in settings.items():
             if isinstance(values, Mapping) or not checks.is_several(values):
-                raise TypeError(f"settings must list the values of {name}, got {values!r}")
+                raise TypeError(
+                    f"settings must list the values of {name}, as in {{{name!r}: [{values!r}]}}; "
+                    f"got {values!r}"
+                )
         columns = {str(name): list(values) for name, values in settings.items()}
         empty = [name for name, values in columns.items() if not values]
         if not columns or empty:

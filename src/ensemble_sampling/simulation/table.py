@@ -153,7 +153,12 @@ class Sweep:
             raise ValueError(f"{words(point)} must be one point, and is {len(found)} of them")
         return found[0]
 
-    def best(self, window: Span = "final", confidence: float = 0.95) -> Best:
+    @property
+    def best(self) -> Best:
+        """The point with the least final regret, see `best_in`."""
+        return self.best_in()
+
+    def best_in(self, window: Span = "final", confidence: float = 0.95) -> Best:
         """The point with the least regret, with an interval that is honest about the choice.
 
         The interval is one that holds for all points at once (their largest |t|, given how they go

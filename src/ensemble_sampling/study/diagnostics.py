@@ -205,7 +205,7 @@ def trajectory(
         environment,
         periods,
         realizations,
-        seed,
+        seed=seed,
         measure=_Distance(tuple(at.tolist()), draws),
         checkpoint=checkpoint,
         progress=progress,

@@ -94,7 +94,7 @@ def foresight(
         environment,
         periods,
         realizations,
-        seed,
+        seed=seed,
         keep=True,
         measure=_foresee,
         progress=progress,

@@ -137,7 +137,7 @@ class Runs:
             self.environment,
             self.periods,
             filled,
-            self.seed,
+            seed=self.seed,
             keep=[-1],
             last=not self.curves,
             expected=expected,

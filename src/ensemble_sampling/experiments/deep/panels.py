@@ -112,7 +112,7 @@ class LearningTimes:
                 {"point": points},
                 self.periods,
                 realizations,
-                seed,
+                seed=seed,
                 **place,
             )
             for point, result in zip(points, found.results, strict=True):
@@ -221,7 +221,7 @@ class Visits:
             self.world,
             self.periods,
             realizations,
-            seed,
+            seed=seed,
             keep=True,
             measure=Cells(),
             **where,
