@@ -263,10 +263,9 @@ def test_estimates_are_those_of_vowpal_wabbit(name):
     log = read(HERE / name)
     assert (len(log), log.arms, log.excluded) == (60, 3, {})
     found = es.evaluate(log, {"uniform": es.Uniform(), "first": lambda offer: 0})
-    assert found["uniform"].estimates["inverse propensity"].value == pytest.approx(
-        -UNIFORM, abs=1e-6
-    )
-    assert found["first"].estimates["inverse propensity"].value == pytest.approx(-FIRST, abs=1e-6)
+    for name, loss in (("uniform", UNIFORM), ("first", FIRST)):
+        estimate = found[name].estimates["inverse propensity"]
+        assert estimate.value == pytest.approx(-loss, abs=1e-6)
 
 
 def test_both_files_of_vowpal_wabbit_say_the_same():

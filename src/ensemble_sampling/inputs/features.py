@@ -401,26 +401,28 @@ class Inputs:
     def row(self, said: Any, fields: Fields | None = None) -> np.ndarray | None:
         """The features (d,) of the action that was chosen in a decision of a ledger; None where
         its words are gone, and were hashed otherwise."""
-        context, action, given = said.context, said.description, said.features
+        context, action, given, columns = (
+            said.context,
+            said.description,
+            said.features,
+            self.columns,
+        )
         if context is None and action is None:
-            if self.hasher is not None and self.columns is None:
-                return given if len(given) == self.width else None
             if self.hasher is None and (len(given),) == self._plain:
-                return given
-            if self.hasher is None and self.columns and len(given) == self.columns.width:
+                return given  # mostly
+            if columns is None:
+                return given if self.hasher is None or len(given) == self.width else None
+            if self.hasher is None and len(given) == columns.width:
                 return given
         actions = None if action is None else [action]
         if self.hasher is not None:
             context, action = self._said_in(said)
             actions = None if action is None else [action]
-        elif self.columns is None:
-            return given
-        else:
-            if context is None and isinstance(self.columns.context, int):
-                n = self.columns.context
-                n = n if action is not None else self.columns.of_context(len(given))
+        elif columns is not None:
+            if context is None and isinstance(columns.context, int):
+                n = columns.context if action is not None else columns.of_context(len(given))
                 context, given = given[:n], given[n:]
-            if action is None and isinstance(self.columns.action, int):
+            if action is None and isinstance(columns.action, int):
                 actions = given[None]
         names = None if said.action is None or actions is None else [said.action]
         return self.table(Offer(actions, context, names, everything(1)), fields)[0]

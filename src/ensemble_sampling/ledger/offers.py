@@ -2,7 +2,8 @@
 
 Every row of numbers and every description that is new becomes an item, and gets a number. The new
 items of a decision are one row of the table `items`. A row of the table `offers` lists the items on
-offer, and is needed only where that list changes.
+offer, and is needed only where that list changes. Contexts seldom repeat: each is kept with its
+decision, where it takes less room than the probabilities beside it.
 """
 
 import json
