@@ -457,7 +457,7 @@ def test_what_the_bandit_earns_for_whom_and_at_whose_expense_is_shown(
     figures = page.locator("#figures").bounding_box()
     assert panel.bounding_box()["y"] < figures["y"]  # what it earns comes first
     for name in ("margin", "returned"):
-        expect(panel.get_by_role("listitem").filter(has_text=name)).to_contain_text("1,200")
+        expect(panel.get_by_role("listitem").filter(has_text=name)).to_contain_text(") of 1,200")
     page.get_by_text("By segment").click()
     expect(page.locator("#segment-rows")).to_contain_text("phone gains most; desk gains least.")
     rows = page.locator("#segment-rows tbody tr")
