@@ -159,3 +159,11 @@ def test_of_few_decisions_nothing_is_excluded_but_by_much():
         usual = stdtrit(count - 1, 0.975) * rewards.std(ddof=1) / np.sqrt(count)
         assert found.low < found.value - 2 * usual
         assert found.high > found.value + 2 * usual
+
+
+def test_rewards_that_are_all_alike_do_not_differ_by_rounding():
+    rng = np.random.default_rng(0)
+    for reward in (2.0, 0.1, 1e9 + 0.1):
+        pair = Pair.of(rng.random((1200, 2)), np.full(1200, reward), np.arange(1200))
+        assert pair.difference()[2:] == (0.0, 0.0)
+        assert (pair.first, pair.second) == (reward, reward)

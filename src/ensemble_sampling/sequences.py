@@ -45,7 +45,8 @@ def sequence(value: float, errors: Errors, decisions: float, alpha: float = ALPH
 class Pair(NamedTuple):
     """Two weighted means over the same units, which may be several decisions of one subject.
 
-    first, second: the means.
+    origin, away: a reward, and how far from it both means are, lest a difference of rewards that
+        are all alike be one of rounding.
     errors: of both means, unit by unit (n, 2), so that the mean of a column is that mean's error.
     reach: by how much a reward at an end of its range could move each mean, (2, 2): up and down.
     freedom: degrees of freedom of the smaller group; infinite for clicks.
@@ -53,8 +54,8 @@ class Pair(NamedTuple):
     decisions: how many there are.
     """
 
-    first: float
-    second: float
+    origin: float
+    away: tuple[float, float]
     errors: np.ndarray
     reach: np.ndarray
     freedom: float
@@ -70,24 +71,35 @@ class Pair(NamedTuple):
         total = weights.sum(axis=0)
         if not (total > 0).all():
             return None
+        origin, span = float(rewards[0]), Span.of(rewards)
+        rewards = rewards - origin
         means = weights.T @ rewards / total
         share = weights * (len(weights) / total)
         each = share * (rewards[:, None] - means)
         count = int(units.max()) + 1
         whole = np.stack([np.bincount(units, part, count) for part in each.T], axis=1)
         whole *= count / len(weights)
-        span = Span.of(rewards)
         reach = (
             share.max(axis=0)
             * (count / len(weights))
-            * (np.array([[span.high], [span.low]]) - means)
+            * (np.array([[span.high], [span.low]]) - origin - means)
         )
         sizes = np.stack([np.bincount(units, part, count) for part in weights.T], axis=1)
         freedom = float((total**2 / np.square(sizes).sum(axis=0)).min()) - 1
         freedom = math.inf if span.clicks else freedom
-        first, second = means.tolist()
         alone = each.T @ each / len(weights)
-        return cls(first, second, whole, reach, freedom, alone, len(weights), span)
+        away = (float(means[0]), float(means[1]))
+        return cls(origin, away, whole, reach, freedom, alone, len(weights), span)
+
+    @property
+    def first(self) -> float:
+        """The one mean."""
+        return self.origin + self.away[0]
+
+    @property
+    def second(self) -> float:
+        """The other."""
+        return self.origin + self.away[1]
 
     def estimate(self, first: float, second: float, alpha: float = ALPHA) -> Estimate:
         """Of `first` times the one mean and `second` times the other."""
@@ -99,7 +111,7 @@ class Pair(NamedTuple):
         errors = Errors(
             len(error), variance, float((square * error).mean()), up, down, self.freedom
         )
-        value = first * self.first + second * self.second
+        value = first * self.away[0] + second * self.away[1] + (first + second) * self.origin
         return sequence(value, errors, self.alike(factors), alpha)
 
     def alike(self, factors: np.ndarray) -> float:

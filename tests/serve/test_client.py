@@ -263,6 +263,7 @@ def test_the_key_is_sent_as_a_bearer_s_and_not_shown():
     assert "es_secret" not in repr(client)
 
 
+MANY = [{"actions": OFFER, "event": f"m{n}"} for n in range(9)]
 OFFERED = {"event": "e1", "context": {"device": "phone"}}
 DID: list[tuple[str, tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = [
     # In their order: a method, its arguments, and what is true of what it returns.
@@ -285,8 +286,10 @@ DID: list[tuple[str, tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = 
     ("history", (10,), {}, lambda found: found[0]["decisions"] == 1),
     ("history", (), {"since": datetime(2000, 1, 1)}, lambda found: len(found) == 1),
     ("recent", (5,), {}, lambda found: [one["outcome"] for one in found] == [1.0]),
-    ("evaluate", (["few"],), {}, lambda found: found["policy"] == ["few"]),
-    ("lift", (), {"since": timedelta(days=1)}, lambda found: found.decisions == 0),
+    ("choose_many", (MANY,), {}, lambda found: len(found) == 9),
+    ("learn_many", ([(one["event"], 0.5) for one in MANY],), {}, lambda found: found == [True] * 9),
+    ("evaluate", (["few"],), {}, lambda found: {*found["policy"]} == {"few"}),
+    ("lift", (), {"since": timedelta(days=1)}, lambda found: found.decisions == 9),
     ("metrics", (), {"since": timedelta(days=1)}, lambda found: found[0].mean.value == 2.0),
     ("segments", ("device",), {"since": 0}, lambda found: found.parts[0].name == "phone"),
     ("resume", (), {}, lambda found: found is False),

@@ -5,6 +5,7 @@
 
 import importlib
 import re
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_a_broken_bound_puts_the_baseline_in_charge_and_is_told(url, monkeypatch
         assert not client.resume()
         assert {d.action for d in client.choose_many([{"actions": OFFER}] * 60)} == {"a", "b", "c"}
         who = [c["who"] for c in httpx.get(f"{url}/v1/bandits/guarded/changes").json()]
-        assert who == [None, None, "guardrail", None]
+        assert who == [None, "guardrail", None]
 
 
 def test_alert_rules_are_on_metrics_and_checks_that_there_are(url):
@@ -156,7 +157,30 @@ def test_alert_rules_are_on_metrics_and_checks_that_there_are(url):
         assert rule["annotations"]["summary"]
         for checks in re.findall(r'check=~"([^"]+)"', rule["expr"]):
             assert {*checks.split("|")} <= {*KINDS}
-    assert np.all([rule["labels"]["severity"] in ("warning", "critical") for rule in rules])
+    assert np.all([rule["labels"]["severity"] in ("info", "warning", "critical") for rule in rules])
+    watched = [checks for rule in rules for checks in re.findall(r'check=~"([^"]+)"', rule["expr"])]
+    assert {*"|".join(watched).split("|")} == {*KINDS}  # there is a rule for each
+
+
+@pytest.mark.browser  # which has the programs of other packages, too
+def test_prometheus_loads_the_alert_rules():
+    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "SUCCESS: 8 rules found" in done.stdout
+
+
+def test_what_a_bandit_notices_is_in_its_status_and_for_prometheus(url, monkeypatch):
+    monkeypatch.setattr(updater, "EXAMINED", 0.1)
+    with es.Client(url, bandit="noticing", timeout=60) as client:
+        client.create()
+        offer = {"a": [1.0, 3.0, 5.0], "b": [1.0, 3.0, 5.0]}
+        made = client.choose_many([{"actions": offer}] * 150)
+        client.learn_many([(one.id, 1.0) for one in made])
+        until(lambda: "constant" in client.status()["health"])
+        assert "no feature has varied" in client.status()["health"]["constant"]
+        page = httpx.get(f"{url}/metrics").text
+        assert re.search(r'ensemble_unhealthy\{bandit="noticing",check="constant"\} 1\.0', page)
+        assert re.search(r'ensemble_unhealthy\{bandit="noticing",check="strays"\} 0\.0', page)
 
 
 def test_the_agent_as_it_was_decides_for_the_control_group_of_a_service(url):

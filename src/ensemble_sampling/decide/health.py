@@ -1,6 +1,7 @@
 """What is wrong with the data a bandit lives by, each a sentence that says what to do.
 
-Every condition is one that hardly comes about by chance. `KINDS` names them all, for alerts.
+Every condition is one that hardly comes about by chance. `KINDS` names them all, for alerts, those
+of `notices` too.
 """
 
 import json
@@ -11,7 +12,7 @@ import numpy as np
 from ..intervals import NEVER
 from ..ledger.ledger import Ledger
 from ..sequences import evidence
-from . import metrics
+from . import metrics, notices
 from .control import Control, settled
 from .weighted import weights
 
@@ -22,19 +23,21 @@ KINDS = {
     "late": "outcomes come late",
     "never": "an action is never on offer",
     "baseline": "the baseline's action was not on offer",
-    "chances": "actions had no chance, so that logs cannot evaluate others",
+    "chances": "actions had hardly a chance, so that logs cannot evaluate others",
     "guard": "a bound of a metric is broken, or nobody sends the metric",
     "removed": "decisions were removed before their outcome came",
     "reward": "nobody sends a metric that the reward is made of",
     "halted": "the baseline decides, since a bound was broken",
     "behind": "the state does not know outcomes of a while ago",
+    **notices.KINDS,
 }
 SURE = math.log(100)  # the odds at which shares are wrong: by chance in at most 1 of 100 histories
 LATEST = 10_000  # decisions that are looked at
 ENOUGH = 500  # of them, before anything is said
 FEW = 0.1  # of decisions have an outcome
 LATE, LEAST = 0.25, 3600.0  # of the time that there is; seconds of it
-GREEDY = 0.5  # of decisions in which some action had no chance
+SMALL, GREEDY = 1e-3, 0.5  # a chance; of decisions in which some action had hardly any
+START = 100  # decisions, after which that is said
 LATELY = "number > (SELECT max(number) FROM decisions) - {}"
 SPLIT = """
 SELECT holdback, control, count(*) FROM decisions {join} WHERE {held} AND (subject IS NULL OR number
@@ -230,19 +233,23 @@ def _chances(ledger: Ledger) -> str | None:
     be asked."""
     floor = ledger.place is None or (ledger.description or {}).get("floor", 0.0)
     rows = [row for row in ledger.latest(ENOUGH) if not row.foreign]
-    if floor or len(rows) < ENOUGH:
+    if floor or len(rows) < START:
         return None
-    never = []
+    never, seldom = [], []
     for row in rows:
         free = np.ones(len(row.probabilities), bool)
         if row.available is not None:
             free = np.unpackbits(np.frombuffer(row.available, np.uint8))[: len(free)].astype(bool)
-        never.append(bool((row.probabilities[free] < NEVER).any()))
-    share = float(np.mean(never))
-    if share < GREEDY:
+        least = float(row.probabilities[free].min(initial=1.0))
+        never.append(least < NEVER)
+        seldom.append(least < SMALL)
+    if np.mean(seldom) < GREEDY:
         return None
+    what, of = (
+        ("no chance", never) if np.mean(never) >= GREEDY else (f"less than {SMALL:.1%}", seldom)
+    )
     return (
-        f"in {share:.0%} of the last {len(rows)} decisions some action had no chance, so that the "
-        "log cannot tell what others would have earned: floor=0.02 gives each one, for about 2% "
-        "of what the bandit earns beyond chance"
+        f"in {np.mean(of):.0%} of the last {len(rows)} decisions some action had {what}, so that "
+        "the log cannot tell what others would have earned: floor=0.02 gives each one, for about "
+        "2% of what the bandit earns beyond chance"
     )

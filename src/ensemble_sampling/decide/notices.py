@@ -23,6 +23,15 @@ from ..ledger.ledger import DecisionRow, Ledger
 if TYPE_CHECKING:
     from .replica import Replica
 
+KINDS = {
+    "noise": "outcomes contradict the noise level that was told",
+    "constant": "features do not vary",
+    "new": "something is said of decisions since a while, or no longer",
+    "diverged": "models diverged and began anew",
+    "strays": "outcomes lie far beyond all others",
+    "far": "features are far from their mean",
+    "changed": "the world changed, and models started again",
+}
 FIRST = 128  # outcomes after which to look; then after twice as many, and so on
 RECENT = 100  # outcomes that are compared with what is expected
 LATE = 256  # decisions, the first and the last, whose features are looked at

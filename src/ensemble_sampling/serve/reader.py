@@ -74,9 +74,9 @@ class Reader:
         replicas = self._decider.replicas
         return self._seldom(("summary", replicas.loaded), self._summary, replicas.noticed)
 
-    def _summary(self, times: int, warnings: tuple[str, ...]) -> dict[str, Any]:
+    def _summary(self, times: int, noticed: dict[str, str]) -> dict[str, Any]:
         with self._ledger() as ledger:
-            return asdict(summarize(ledger, times, warnings=warnings))
+            return asdict(summarize(ledger, times, warnings=tuple(noticed.values())))
 
     def _seldom(
         self, what: Any, read: Callable[..., Any], given: Callable[[], tuple[Any, ...]] = tuple

@@ -158,11 +158,11 @@ class Replicas:
         """The share of decisions left to chance, by the agent's configuration and the settings."""
         return 1 - (1 - self.main.setup.floor) * (1 - self.settings.floor)
 
-    def noticed(self) -> tuple[int, tuple[str, ...]]:
-        """How often models diverged and were reset, and the warnings about what was learned."""
+    def noticed(self) -> tuple[int, dict[str, str]]:
+        """How often models diverged and were reset, and the warnings about what was learned, by
+        kind."""
         with self.door:
-            notices = self.main.notices(self.ledger)
-            return self.main.diverged(self.ledger), tuple(notices.values())
+            return self.main.diverged(self.ledger), self.main.notices(self.ledger)
 
     def close(self) -> None:
         with self.door:

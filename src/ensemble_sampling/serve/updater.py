@@ -222,7 +222,8 @@ class Updater:
         if time.monotonic() >= self._examine:
             began = time.monotonic()
             with self._ledger.turn(write=False):
-                self.health = health.found(self._ledger)
+                found = health.found(self._ledger)
+            self.health = {**found, **self._replicas.noticed()[1]}
             self._examine = time.monotonic() + max(EXAMINED, 50 * (time.monotonic() - began))
 
     def close(self) -> None:

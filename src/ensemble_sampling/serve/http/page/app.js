@@ -50,12 +50,19 @@ function later() {
 }
 
 async function seldom(at) {
-  const [summary, about, lift, metrics, last] = await Promise.all([ask(`${at}/summary`), ask(at), ask(`${at}/lift`),
-    ask(`${at}/metrics`), ask(`${at}/recent?count=1`).then(([one]) => one && ask(`${at}/explain/${encodeURIComponent(one.id)}?top=1`)
+  const since = `since=${after()}`;
+  const [summary, about, lift, metrics, last] = await Promise.all([ask(`${at}/summary`), ask(at), ask(`${at}/lift?${since}`),
+    ask(`${at}/metrics?${since}`), ask(`${at}/recent?count=1`).then(([one]) => one && ask(`${at}/explain/${encodeURIComponent(one.id)}?top=1`)
       .catch(() => null))]);
   const context = last?.context;
   const keys = context && typeof context === "object" && !Array.isArray(context) ? Object.keys(context) : [];
   return { summary, about, lift, metrics, keys };
+}
+
+// What is compared begins with the hours or days that were chosen, or else with the first decision.
+function after() {
+  const range = Number(find("range").value);
+  return range > 0 ? Math.floor(Date.now() / 60000) * 60 - range : 0;
 }
 
 function period() {
@@ -67,8 +74,12 @@ function period() {
 
 async function segments() {
   const key = find("segment").value, bandit = now.bandit;
-  const found = await ask(`bandits/${encodeURIComponent(bandit)}/segments/${encodeURIComponent(key)}`);
-  if (bandit === now.bandit && key === find("segment").value) find("segment-rows").replaceChildren(...pays.segments(found));
+  const path = `bandits/${encodeURIComponent(bandit)}/segments/${encodeURIComponent(key)}?since=${after()}`;
+  const rows = await ask(path).then(pays.segments).catch((error) => { // nobody may have said it in that time
+    if (error.status !== 404) throw error;
+    return [node("p", { class: "note" }, "No decision of this time says it.")];
+  });
+  if (bandit === now.bandit && key === find("segment").value) find("segment-rows").replaceChildren(...rows);
 }
 
 function choices(select, values) {
@@ -178,6 +189,9 @@ function earnings(status, lift, metrics, keys, none) {
   find("pays").hidden = none || !(compared || metrics.length || keys.length);
   const bare = [node("p", { class: "note" }, "Nothing is held back from the bandit: with a holdback of 10%, say, this says " +
     "what it earns compared with a baseline.")];
+  const range = find("range");
+  find("pays-period").textContent = after() ? `Of decisions of the ${range.selectedOptions[0].textContent}.`
+    : "Of all decisions since the baseline is what it is.";
   find("pays-rows").replaceChildren(...(compared ? pays.lift(lift) : bare), ...pays.metrics(metrics));
   find("segments").hidden = keys.length === 0;
   choices(find("segment"), keys);
@@ -538,7 +552,12 @@ find("bandit").addEventListener("change", (event) => {
   turn();
 });
 
-for (const id of ["range", "parts"]) find(id).addEventListener("change", turn);
+for (const id of ["range", "parts"]) {
+  find(id).addEventListener("change", () => {
+    now.rare = null;
+    turn();
+  });
+}
 
 find("more").addEventListener("click", ({ currentTarget }) => {
   const more = currentTarget.getAttribute("aria-expanded") !== "true";
@@ -552,6 +571,8 @@ for (const [id, event] of [["segments", "toggle"], ["segment", "change"]]) {
     if (find("segments").open) segments().catch((error) => { if (!(error instanceof Failure)) throw error; failed(error); });
   });
 }
+
+find("set-baseline").addEventListener("change", manage.chosen);
 
 find("set").addEventListener("submit", async (event) => {
   event.preventDefault();

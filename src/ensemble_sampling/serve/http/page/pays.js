@@ -50,7 +50,7 @@ export function metrics(found) {
     const bound = guard === null ? "" : `, to be ${guard[0] === "<=" ? "at most" : "at least"} ${number(guard[1])}`;
     const than = compared.difference === null ? "" : `; ${spelled(compared.difference)} with the bandit less without it`;
     return node("li", {}, node("b", {}, name), ` ${spelled(mean)}${bound} `,
-      broken && node("span", { class: "word down" }, "broken "), `of ${number(decisions)} decisions${than}`);
+      broken ? node("span", { class: "word down" }, "broken ") : "", `of ${number(decisions)} decisions${than}`);
   });
   return found.length ? [node("h3", {}, "What else came of them"), node("ul", { class: "plain" }, ...said)] : [];
 }
