@@ -25,7 +25,7 @@ from ensemble_sampling.ledger.ledger import Ledger
 from ensemble_sampling.ledger.retention import Retention
 from ensemble_sampling.ledger.rows import decided
 from ensemble_sampling.serve.admin import erase
-from ensemble_sampling.serve.types import Refused, Settings
+from ensemble_sampling.serve.types import Refused
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 OFFERS = np.random.default_rng(0).normal(size=(60, 3, 2))
@@ -508,7 +508,7 @@ def test_a_service_says_what_went_without_outcome_and_what_a_base_goes_on_knowin
             one.learn((made.id, float(n)))
     one.step()
     assert not summarize(one.ledger).warnings
-    one.configure(Settings(retain=2.5))
+    one.configure({"retain": 2.5})
     one.step()
     (said,) = summarize(two.ledger).warnings
     assert "1 of 3 decisions that were removed had no outcome, and can have none any more" in said
@@ -578,7 +578,7 @@ def test_a_service_removes_what_is_older_than_its_setting(pair, clock):
         one.learn((made.id, float(n)))
     for process in (one, two):
         process.step()
-    one.configure(Settings(retain=2.5))
+    one.configure({"retain": 2.5})
     one.step()
     assert len(one.ledger.table()["id"]) == 3
     known, state = one.known, one.main.version.state

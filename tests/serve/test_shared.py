@@ -19,7 +19,7 @@ from ensemble_sampling.inputs.offer import Offer
 from ensemble_sampling.ledger import sqlite
 from ensemble_sampling.serve import outcomes
 from ensemble_sampling.serve.decider import Later
-from ensemble_sampling.serve.types import Choose, Refused, Settings
+from ensemble_sampling.serve.types import Choose, Refused
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=4)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=4)
@@ -63,7 +63,7 @@ def test_probabilities_are_those_it_was_drawn_from(opened):
     assert all(made.probabilities == shares.tolist() for made in many)
     drawn = np.bincount([made.index for made in many], minlength=3) / 4000
     assert np.abs(drawn - shares).max() < 4 * np.sqrt(0.25 / 4000)
-    one.configure(Settings(floor=0.6))
+    one.configure({"floor": 0.6})
     mask = np.array([True, False, True])
     many = one.choose(*[ROWS[1]] * 4000, available=mask.tolist())
     offer = one.main.inputs.read(ROWS[1], None, mask)
@@ -156,7 +156,7 @@ def test_outcomes_are_told_once_all_of_a_group_or_none_and_can_be_corrected(open
 
 def test_outcomes_add_up_once_by_their_reference(opened):
     one = opened()
-    one.configure(Settings(aggregation="sum"))
+    one.configure({"aggregation": "sum"})
     a, b, c, d = (made.id for made in one.choose(*ROWS[:4]))
     assert one.learn((a, 1.0), (a, 2.0)) == [True, True]
     assert one.learn((a, 4.0)) == [True]
@@ -198,7 +198,7 @@ def test_what_never_comes_is_assumed_in_small_parts(opened, tmp_path, monkeypatc
 
 def test_what_never_comes_is_assumed_but_not_for_what_is_deferred(opened):
     one = opened()
-    one.configure(Settings(wait=0.05, default=-1.0))
+    one.configure({"wait": 0.05, "default": -1.0})
     events = [(None, False), ("later", True), ("now", False)]
     one.ask(*(Choose(ROWS[0], event=event, deferred=deferred) for event, deferred in events))
     one.learn(("now", 1.0))
@@ -262,7 +262,7 @@ def test_first_decisions_are_not_made_twice_when_others_change_something(opened,
 
     def meanwhile(groups, hurry):
         monkeypatch.undo()
-        two.configure(Settings(mode="apprentice"))
+        two.configure({"mode": "apprentice"})
         return drafts(groups, hurry)
 
     monkeypatch.setattr(one.decider, "_drafts", meanwhile)
@@ -333,7 +333,7 @@ def test_an_apprentice_watches_and_learns(opened):
     one.choose(ROWS[0])
     likely = [one.decider.predict(Choose(rows)).probabilities for rows in ROWS]
     number = next(n for n, shares in enumerate(likely) if 0 < shares[0] < max(shares))
-    one.configure(Settings(mode="apprentice"))
+    one.configure({"mode": "apprentice"})
     one.choose(*[ROWS[number]] * 40)
     said = list(one.ledger.opinions(0))
     # The chance it gave to what was done is recorded.
@@ -347,14 +347,14 @@ def test_an_apprentice_watches_and_learns(opened):
     (apprentice,) = summarize(one.ledger).shadows
     assert (apprentice.name, apprentice.decisions) == ("apprentice", 70)
     assert 0 < apprentice.agreement < 1
-    one.configure(Settings())
+    one.configure({"mode": "online"})
     one.choose(ROWS[0])
     assert summarize(one.ledger).shadows == ()
 
 
 def test_two_shares_left_to_chance_are_one(opened):
     one = opened(floor=0.5)
-    one.configure(Settings(floor=0.5))
+    one.configure({"floor": 0.5})
     assert one.replicas.floor == 0.75
     assert min(one.choose(ROWS[0])[0].probabilities) >= 0.75 / 3 - 1e-6
 
@@ -391,7 +391,7 @@ def test_a_shadow_says_what_that_of_a_bandit_would(opened):
     one = opened(candidates={"rival": RIVAL})
     one.play(ROWS[:5])
     one.shadow("rival")
-    one.configure(Settings(floor=0.2))
+    one.configure({"floor": 0.2})
     one.step()
     mask = np.array([True, False, True])
     (made,) = one.choose(ROWS[0], available=mask.tolist())
@@ -452,8 +452,8 @@ def test_nobody_decides_while_a_configuration_is_loaded(opened, monkeypatch):
         reload()
 
     monkeypatch.setattr(one.replicas, "reload", watched)
-    one.configure(Settings(mode="apprentice"))
-    one.configure(Settings(floor=0.1))
+    one.configure({"mode": "apprentice"})
+    one.configure({"mode": "online", "floor": 0.1})
     one.shadow("rival")
     one.promote("rival")
     one.replicas.load()
