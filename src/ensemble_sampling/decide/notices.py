@@ -41,7 +41,7 @@ SELDOM = 10_000  # outcomes of which one may lie far out by chance
 
 
 MISSING = "nothing"
-KINDS: tuple[tuple[Any, str], ...] = (  # of what is said, as JSON has them
+VALUES: tuple[tuple[Any, str], ...] = (  # of what is said, as JSON has them
     (str, "text"),
     (bool, "a truth value"),
     (int | float, "a number"),
@@ -217,7 +217,7 @@ def _add(found: dict[Field, str], side: str, above: tuple[str, ...], said: dict[
         if isinstance(value, dict) and value.keys() not in ({TIME}, {SPAN}):
             _add(found, side, field.path, value)
         else:
-            found[field] = next(kind for kinds, kind in KINDS if isinstance(value, kinds))
+            found[field] = next(kind for kinds, kind in VALUES if isinstance(value, kinds))
 
 
 def learned(
