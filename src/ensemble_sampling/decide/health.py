@@ -25,6 +25,7 @@ KINDS = {
     "guard": "a bound of a metric is broken, or nobody sends the metric",
     "halted": "the baseline decides, since a bound was broken",
     "behind": "the state does not know outcomes of a while ago",
+    "changed": "the world changed lately, and models started again",
 }
 SURE = math.log(100)  # the odds at which shares are wrong: by chance in at most 1 of 100 histories
 LATEST = 10_000  # decisions that are looked at

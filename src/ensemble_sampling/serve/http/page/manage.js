@@ -110,6 +110,10 @@ export function told(changes) {
     const last = before[name] ?? DEFAULTS;
     before[name] = value;
     let words = Object.entries(value ?? {}).map(([did, whom]) => `${whom} ${DID[did]}`).join(", ");
+    if (name === "noticed") {
+      const often = [[value.all, "all actions"], [value.one, "one action"]].filter(([times]) => times);
+      return { at: 1000 * time, words: `the world changed: models started again (so far ${often.map(([times, of]) => `${times} times of ${of}`).join(", ")})`, who: "the agent" };
+    }
     if (name === "begun") words = "bandit begun";
     else if (name !== "shadows") {
       words = Object.entries(value)
