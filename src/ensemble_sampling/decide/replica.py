@@ -459,7 +459,9 @@ class Replica:
     def changed(self) -> Changed:
         """The same of the state as it is, however far behind the ledger."""
         now = self.version
-        return Changed() if now is None else self._changes(self.programs.state(now.state))
+        if now is None or self.agent is None:
+            return Changed()
+        return self._changes(self.programs.state(now.state))
 
     def _changes(self, state: State) -> Changed:
         found = None if self.agent is None else fact(self.agent, "changes")(state.belief)
