@@ -137,6 +137,20 @@ def test_one_action_starts_again_and_the_others_stay_as_they_are():
     assert not equal(away, np.asarray(EACH.init(jax.random.key(0))[1].away.value[:, 1]))
 
 
+def test_one_arm_starts_again_and_the_others_stay_as_they_are():
+    arms = es.Ensemble(es.IndependentArms(ARMS), 5)
+    belief = learn(Restarting(arms, ODDS), outcomes())[0][0]
+    which = jnp.array([False, True, False])
+    shared, members = arms.renewed(jax.random.key(5), belief, which)
+    new, drawn = arms.init(jax.random.key(5))
+    for k, old, begun in ((0, *belief), (1, new, drawn), (2, *belief)):
+        assert equal(members.away[:, k], begun.away[:, k])
+        for name in ("pulls", "mean", "ones"):
+            now, then = (jax.tree.leaves(getattr(part, name)) for part in (shared, old))
+            assert [leaf[k] for leaf in now] == [leaf[k] for leaf in then]
+    assert equal((shared.seen, members.luck), (belief[0].seen, belief[1].luck))
+
+
 def test_after_a_change_of_all_it_is_as_one_that_began_there():
     """What was learned before is gone: from the alarm on it is a new posterior's learning."""
     y, posterior = outcomes((0, 1, 2)), Restarting(EACH, ODDS)

@@ -145,6 +145,32 @@ def test_a_broken_bound_puts_the_baseline_in_charge_and_is_told(url, monkeypatch
         assert who == [None, "guardrail", None]
 
 
+def test_that_the_world_changed_is_in_health_metrics_and_among_the_changes(url, monkeypatch):
+    monkeypatch.setattr(updater, "EXAMINED", 0.1)
+    at, rng = f"{url}/v1/bandits/turned", np.random.default_rng(0)
+    with es.Client(url, bandit="turned", timeout=60) as client:
+        httpx.put(at, json={"actions": ["a", "b"]})
+        rows = rng.normal(size=(400, 2)).tolist()
+        made = client.choose_many([{"context": row} for row in rows])
+        signs = [
+            (1 if n < 300 else -1) * (1 if d.action == "a" else -1) for n, d in enumerate(made)
+        ]
+        told = zip(made, signs, rows, strict=True)
+        client.learn_many([(d.id, sign * row[0]) for d, sign, row in told])
+        until(lambda: httpx.get(f"{at}/status").json()["learned"] == 400)
+        until(lambda: "changed" in httpx.get(f"{at}/status").json()["health"])
+        restarts = httpx.get(f"{at}/status").json()["restarts"]
+        page = httpx.get(f"{url}/metrics").text
+        assert restarts >= 1
+        assert f'ensemble_restarts_total{{bandit="turned"}} {restarts}.0' in page
+        assert 'ensemble_unhealthy{bandit="turned",check="changed"} 1.0' in page
+        before = httpx.get(f"{at}/changes").json()
+        assert httpx.get(f"{at}/changes").json() == before  # reading it writes nothing
+        [noticed] = [change for change in before if change["name"] == "noticed"]
+        assert sum(noticed["value"].values()) == restarts
+        assert 300 < [d.id for d in made].index(client.log()["id"][noticed["decision"]]) < 360
+
+
 def test_alert_rules_are_on_metrics_and_checks_that_there_are(url):
     page = httpx.get(f"{url}/metrics").text
     names = {*re.findall(r"^# TYPE (\w+)", page, re.MULTILINE)}

@@ -99,7 +99,7 @@ class Default:
         if width == 0:
             if arms is None:
                 raise ValueError("actions that come and go must be described by features")
-            return ThompsonSampling(Ensemble(IndependentArms(arms), self.members))
+            return ThompsonSampling(self._restarting(Ensemble(IndependentArms(arms), self.members)))
         waves = () if hashed else self._waves(arms)
         plain = Linear(width, prior_std=self.shrink) if hashed else Linear(width)
 
@@ -111,14 +111,15 @@ class Default:
         length = (self.terms if hashed else width) + sum(w.amplitude**2 for w in waves)
         model = RandomFeatures(learner, width, waves) if waves else learner(width)
         inflation = self.spread / math.sqrt(1 + length)
-        posterior: Any = Ensemble(model, self.members, inflation=inflation)
-        if self.odds is not None:
-            posterior = Restarting(posterior, self.odds)
+        posterior = self._restarting(Ensemble(model, self.members, inflation=inflation))
         if arms is not None:
             return Persistent(posterior, self.tries, self.chance, share=self.share)
         if self.widen is None:
             return ThompsonSampling(posterior)
         return Widening(posterior, max(1.0, 1 / inflation), self.widen)
+
+    def _restarting(self, posterior: Any) -> Any:
+        return posterior if self.odds is None else Restarting(posterior, self.odds)
 
     def _waves(self, arms: int | None) -> tuple[Waves, ...]:
         """As many of each kind as there is room for; cosines and sines come in pairs."""

@@ -235,7 +235,7 @@ def learned(
         "diverged": _diverged(diverged),
         "strays": _strays(strays, outcomes),
         "far": None if far is None else _far(np.asarray(far), outcomes, columns),
-        "changed": _changed(changed),
+        "changed": surprised(changed),
     }
     return {kind: text for kind, text in found.items() if text is not None}
 
@@ -249,7 +249,8 @@ def _strays(strays: int, outcomes: int) -> str | None:
     )
 
 
-def _changed(changed: Changed) -> str | None:
+def surprised(changed: Changed) -> str | None:
+    """On what started again, since the world is not what it was."""
     if not changed.last:
         return None
     each = ((changed.all, "of all actions"), (changed.one, "of one action"))

@@ -470,6 +470,14 @@ class Replica:
         """What its user should know, by kind."""
         return notices.noticed(self, ledger)
 
+    @property
+    def changed(self) -> Changed:
+        """The same of the state as it is, however far behind the ledger."""
+        now = self.version
+        if now is None or self.agent is None:
+            return Changed()
+        return self._changes(self.programs.state(now.state))
+
     def _changes(self, state: State) -> Changed:
         found = None if self.agent is None else fact(self.agent, "changes")(state.belief)
         return Changed() if found is None else Changed(*(int(part) for part in found[1:]))

@@ -50,6 +50,7 @@ class IndependentArms(eqx.Module):
     prior_std: float = 1.0
     forgetting: float | None = None
     weights_shared = True
+    separate = True
     __repr__ = short
 
     def __check_init__(self) -> None:
@@ -136,6 +137,26 @@ class IndependentArms(eqx.Module):
         shared = Evidence(pulls, mean, ones, seen)
         member = member._replace(away=away.at[i].add(share * (shift - away[i])))
         return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
+
+    def renewed(
+        self,
+        key: Key,
+        shared: Evidence,
+        member: Member,
+        which: Array,
+        spread: Array | float = 1.0,
+        noise: Noise | None = None,
+    ) -> tuple[Evidence, Member]:
+        """With the arms `which` (a mask) as they were before their first outcome; the scale of
+        outcomes stays known."""
+        new, members = self.init(key, spread, noise)
+
+        def put(old: Array, new: Array) -> Array:
+            return jnp.where(which, new, old)
+
+        own = jax.tree.map(put, shared._replace(seen=None), new._replace(seen=None))
+        member = member._replace(away=put(member.away, members.away))
+        return own._replace(seen=shared.seen), member
 
     def _forget(self, shared: Evidence, member: Member, noise: Noise) -> tuple[Evidence, Member]:
         """Let the truth drift by one observation."""

@@ -273,6 +273,7 @@ class Engine:
         trouble: what keeps it from learning or following; None: nothing.
         floor: the share of decisions left to chance; holdback: to the baseline.
         health: what is wrong, a sentence by kind, see `decide.health`.
+        restarts: how often models started again because the world changed.
         latency: milliseconds of the last 1,000 decisions.
         """
         updater, took = self.updater, [*self._latencies] or [np.nan]
@@ -294,6 +295,7 @@ class Engine:
             "floor": self.replicas.floor,
             "holdback": self.replicas.control.share,
             "health": health,
+            "restarts": updater.restarts,
             "latency": {"p50": low, "p99": high},
         }
 

@@ -13,16 +13,19 @@ from ..decide.control import Control
 from ..decide.explain import find
 from ..decide.lift import Lift, lift
 from ..decide.metrics import Metric, metrics
+from ..decide.notices import Changed
 from ..decide.segments import Segments, segments
 from ..decide.summary import summarize
 from ..decide.transfer import export_history
 from ..files import Damaged
 from ..ledger.columns import COLUMNS, Entries, columns
 from ..ledger.ledger import Ledger
+from ..ledger.rows import Change
 from .admin import KEPT
 from .decider import Decider
 from .types import Page, Refused, encoded
 
+NOTICED = "SELECT decision, time FROM outcomes WHERE sequence = ?"
 REMEMBERED = 20  # answers that took long
 PAGE = 4_000_000  # bytes of JSON in one part of a log, unless a single decision takes more
 
@@ -127,9 +130,16 @@ class Reader:
         return self._seldom(("segments", key, since), read)
 
     def changes(self) -> list[dict[str, Any]]:
-        """Which settings were changed, when and by whom, oldest first."""
+        """Which settings were changed, when and by whom, oldest first; and when the agent last
+        noticed that the world had changed, as its state tells (nothing is written of it)."""
+        main = self._decider.replicas.main
+        noticed = Changed() if main.host else main.changed
         with self._ledger() as ledger:
-            return [change._asdict() for change in ledger.changes()]
+            found = [change._asdict() for change in ledger.changes()]
+            when = ledger.ask_all(NOTICED, noticed.last)
+        value = {"all": noticed.all, "one": noticed.one}
+        told = [Change(decision, time, "noticed", value, "world") for decision, time in when]
+        return sorted(found + [one._asdict() for one in told], key=lambda one: one["time"])
 
     def history(self, buckets: int = 60, since: float | None = None) -> list[dict[str, Any]]:
         """Decisions over time in equal parts of it, oldest first, see `overview.history`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..decide import health
 from ..decide.metrics import Guarding
+from ..decide.notices import Changed
 from ..decide.replica import Replica, base_states, resume
 from ..decide.shadows import Shadows
 from ..decide.snapshots import unpack
@@ -23,6 +24,7 @@ STEP = 256  # outcomes learned before the state is handed on
 SAVE = 1000  # outcomes after which the state is saved for good
 FOLLOWER = "follower"  # the lease that shows that a process follows
 REMOVE = 3600.0  # seconds between two removals of old decisions
+LATELY = 1000  # outcomes for which a change of the world is news
 EXAMINED = 10.0  # seconds between two looks at the health of a bandit, or more
 TIDY = 1.0  # seconds between two tidyings of the database
 EVERY = 0.25  # seconds between two steps, unless there is something new
@@ -64,6 +66,7 @@ class Updater:
     decisions, outcomes: in the ledger; `known` outcomes are in the state that decides here.
     changed: when these last changed, by `time.monotonic`.
     health: what is wrong, by kind, see `decide.health`; looked at now and then.
+    restarts: how often models started again because the world changed.
     waits: whether it will assume outcomes for decisions that are pending.
     """
 
@@ -78,6 +81,7 @@ class Updater:
         self._remove, self._examine = 0.0, 0.0
         self._guarding = Guarding()
         self.health: dict[str, str] = {}
+        self.restarts = 0
         self._seen: dict[str, Any] = {}  # the last version read, by file
         self._loaded: Any = None
         self._published: dict[str, tuple[int, int]] = {}
@@ -224,7 +228,16 @@ class Updater:
             with self._ledger.turn(write=False):
                 found = health.found(self._ledger)
             self.health = {**found, **self._replicas.noticed()[1]}
+            self._notice()
             self._examine = time.monotonic() + max(EXAMINED, 50 * (time.monotonic() - began))
+
+    def _notice(self) -> None:
+        """What the agent noticed of a world that changes, and whether that is news."""
+        replica = self._replicas.main
+        changed = Changed() if replica.host else replica.changed
+        self.restarts = changed.all + changed.one
+        if self.known - changed.last >= LATELY:
+            self.health.pop("changed", None)
 
     def close(self) -> None:
         """Save what was learned, and let another process learn at once."""

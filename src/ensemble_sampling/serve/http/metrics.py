@@ -37,6 +37,11 @@ STATES = {  # of a bandit, by its status
     "decisions": (Count, "Decisions recorded.", lambda s: s["decisions"]),
     "outcomes": (Count, "Outcomes recorded.", lambda s: s["outcomes"]),
     "pending": (Gauge, "Decisions without an outcome.", lambda s: s["decisions"] - s["outcomes"]),
+    "restarts": (
+        Count,
+        "Models that started again because the world changed.",
+        lambda s: s["restarts"],
+    ),
     "behind_seconds": (
         Gauge,
         "Age of the oldest outcome this process does not know.",

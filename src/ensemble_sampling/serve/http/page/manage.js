@@ -140,6 +140,10 @@ export function told(changes) {
   return changes.map(({ time, name, value, who }) => {
     const last = before[name] ?? DEFAULTS;
     let words = Object.entries(value ?? {}).map(([did, whom]) => `${whom} ${DID[did]}`).join(", ");
+    if (name === "noticed") {
+      const often = [[value.all, "all actions"], [value.one, "one action"]].filter(([times]) => times);
+      return { at: 1000 * time, words: `the world changed: models started again (so far ${often.map(([times, of]) => `${times} times of ${of}`).join(", ")})`, who: "the agent" };
+    }
     if (name === "begun") words = "bandit begun";
     else if (name === "removed") {
       words = value.erased ? `${number(value.erased)} decisions about somebody erased`
