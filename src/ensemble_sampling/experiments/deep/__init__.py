@@ -163,6 +163,7 @@ CHAIN = LearningTimes(
     20,
     4,
     20.0,
+    along="states",
     threshold=5.0,
 )
 RIVER = LearningTimes(
@@ -180,6 +181,7 @@ RIVER = LearningTimes(
     20,
     4,
     10.0,
+    along="states",
     threshold=1.0,
     first=10,
 )

@@ -138,16 +138,23 @@ class LearningTimes:
             ax.errorbar(points[some], middle, spread, **bars)
             ax.plot([], [], color=colour, marker=mark, label=series["label"])
             missing = points[~solved]
-            ax.plot(missing, np.full(len(missing), data["periods"]), "x", color=colour)
-        if data["along"] == "size":
-            sizes = np.arange(min(min(s["points"]) for s in data["series"]), 60)
+            height = data["periods"] * 0.88**i  # side by side, where several miss the same
+            ax.plot(missing, np.full(len(missing), height), "x", color=colour)
+        points = sorted({point for s in data["series"] for point in s["points"]})
+        if self.along == "size" and 2.0 ** points[0] < data["periods"]:
+            sizes = np.arange(points[0], points[-1] + 1)
             shown = sizes[2.0**sizes <= 2 * data["periods"]]
             ax.plot(shown, 2.0**shown, ls="--", color="0.5", lw=1.0, label="2^N, dithering")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter("{x:g}")
-        ax.set(xlabel=data["along"], ylabel="episodes until learned")
+        ax.set(xlabel=self.along, ylabel="episodes until learned")
+        if len(points) == 1:
+            ax.set(xticks=points, xlim=(0, 2 * points[0]), ylim=(0, data["periods"]))
+        else:
+            ax.set_xscale("log")
+            ax.set_yscale("log")
+            ax.set_xticks(points[:: -(-len(points) // 5)])
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.minorticks_off()
+            ax.set_yticks(10.0 ** np.arange(np.ceil(np.log10(data["periods"]))))
         ax.legend(frameon=False)
 
     def tables(self, data: Data) -> list[str]:
