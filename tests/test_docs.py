@@ -15,9 +15,12 @@ def blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, m.start(1)) + m[1] for m in BLOCK.finditer(text)]
 
 
-# As `python -W error` would: no block may warn. Libraries may do so among themselves.
+# As `python -W error` would: no block may warn. Libraries may do so among themselves, and what
+# is left open is closed at a time that nobody can tell.
 QUIET = pytest.mark.filterwarnings(
-    "error", "default::DeprecationWarning:(?!ensemble_sampling|__main__)"
+    "error",
+    "ignore::ResourceWarning",
+    "default::DeprecationWarning:(?!ensemble_sampling|__main__)",
 )
 
 

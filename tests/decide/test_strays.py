@@ -203,3 +203,13 @@ def test_features_out_of_range_are_said_by_name_and_count(tmp_path):
     play(bandit, 250, features=lambda t, x: list(features(t, x).values()))
     (said,) = bandit.summary().warnings
     assert "(column 1 in 3)" in said
+
+
+def test_an_indicator_that_is_seldom_1_is_not_out_of_range(tmp_path, recwarn):
+    with es.Bandit.open(tmp_path) as bandit:
+        for n in range(140):
+            decision = bandit.choose([[1.0, 0.0] if n % 40 else [0.0, 1.0]])
+            bandit.learn(decision, 0.5)
+        assert "standard deviations" not in str(bandit.summary().warnings)
+    assert not [w for w in recwarn if "standard deviations" in str(w.message)]
+    assert "standard deviations" not in str(inspect(tmp_path))

@@ -16,7 +16,7 @@ import numpy as np
 from ..core import fact
 from ..inputs.descriptions import SPAN, TIME
 from ..inputs.features import Columns
-from ..inputs.scale import FAR
+from ..inputs.scale import FAR, out_of_range
 from ..learners.losses import SquaredError
 from ..ledger.ledger import DecisionRow, Ledger
 
@@ -69,7 +69,7 @@ class Changed(NamedTuple):
 def noticed(replica: "Replica", ledger: Ledger) -> dict[str, str]:
     """Everything, by kind."""
     state, now, columns = replica.state(ledger), replica.version, replica.inputs.columns
-    far = None if state.scale is None else state.scale.far
+    far = None if state.scale is None else out_of_range(*state.scale)
     strays = 0 if now is None else now.usual.strays
     found = {
         "noise": _noise(replica, ledger),

@@ -14,12 +14,12 @@ from safetensors.numpy import load, save
 from ..config import differences
 from ..files import Damaged
 from ..inputs.features import Columns
-from ..inputs.scale import Fields, Usual
+from ..inputs.scale import Fields, Usual, out_of_range
 from ..ledger.ledger import Ledger
 from . import notices
 
 SNAPSHOT = "state.safetensors"
-FAR_IN = ".scale.far"  # what `_named` calls that part of a state
+SCALE_IN = (".scale.size", ".scale.mean", ".scale.far")  # what `_named` calls parts of a state
 
 
 class Snapshot(NamedTuple):
@@ -121,7 +121,8 @@ def snapshot_noticed(ledger: Ledger, name: str = SNAPSHOT) -> tuple[int, dict[st
         raise Damaged(f"{error}; delete it: opening the bandit writes a new one") from error
     diverged, strays = int(about.get("diverged", 0)), _usual(about).strays
     columns = Columns.recorded((ledger.description or {}).get("columns"))
-    seen = int(about["sequence"]), strays, tensors.get(FAR_IN), columns
+    far = out_of_range(*map(tensors.get, SCALE_IN))
+    seen = int(about["sequence"]), strays, far, columns
     changed = notices.Changed(*json.loads(about.get("changed", "[]")))
     return diverged, notices.learned(diverged, *seen, changed)
 

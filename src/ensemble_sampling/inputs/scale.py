@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -106,6 +106,16 @@ class Usual(NamedTuple):
         most = stray * other.reach
         none = most == 0 or bool(np.abs(outcomes - other.origin).max() <= most)
         return self.origin == other.origin and self.strays == 0 and none
+
+
+def out_of_range(size: Any, mean: Any, far: Any) -> np.ndarray | None:
+    """In how many outcomes each feature was (see `Scale`); 0 for one that is 0 or 1, which is far
+    from its mean where it is seldom 1, and as it should be."""
+    if far is None:
+        return None
+    size, mean, far = (np.asarray(part, np.float64) for part in (size, mean, far))
+    indicator = np.isclose(size**2 + mean**2, mean, rtol=1e-3)  # as its square, itself
+    return np.where(indicator, 0.0, far)
 
 
 class Scale(NamedTuple):
