@@ -538,7 +538,7 @@ def test_time_and_resolution_are_chosen_and_one_value_is_no_line(service, visit)
         page.locator("#range").select_option("from the first")
     expect(page.locator("#foot")).to_contain_text("the last 150 of 150 decisions")
     alone = [
-        {**part, "reward": part["reward"] if n == 3 else None}
+        {**part, "reward": part["reward"] if n == 0 else None}
         for n, part in enumerate(told(service, "history?buckets=20"))
     ]
     page.route("**/history?*", lambda route: route.fulfill(json=alone))

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import httpx
 import pytest
+from servers import new_database
 from services import ready, started, until
 
 import ensemble_sampling as es
@@ -102,6 +104,36 @@ def test_workers_that_die_are_started_anew_and_all_end_together(tmp_path):
         os.kill(process.pid, signal.SIGKILL)  # workers end with their supervisor
         process.wait(30)
         until(lambda: not any(map(lives, second)))
+
+
+@pytest.mark.parametrize("kind", ["disk", "postgres"])
+def test_subjects_keep_their_action_by_several_workers_when_the_learner_is_killed(kind, tmp_path):
+    place = tmp_path / "place" if kind == "disk" else new_database()
+    names, made = [f"u{n}" for n in range(12)], {}
+
+    def asked(client, name):
+        """Whoever answers, and whatever dies meanwhile."""
+        one = client.choose(OFFER["actions"], subject=name)
+        assert made.setdefault(name, (one.id, one.action)) == (one.id, one.action)
+
+    with started(place, "--workers", "2") as (process, url, _):
+        ready(url, lambda: process.poll() is None)
+        with es.Client(url, timeout=60, retries=12) as client:
+            client.configure(sticky=3600, holdback=0.3)
+            with ThreadPoolExecutor(4) as pool:  # the first to come of a subject race
+                list(pool.map(lambda name: asked(client, name), names * 4))
+                learner = client.status()["learner"].split(":")[1]
+                os.kill(int(learner), signal.SIGKILL)
+                list(pool.map(lambda name: asked(client, name), names * 4))
+            until(lambda: client.status()["learner"] not in (None, learner), 60)
+            assert len({*client.log()["id"]}) == len(names)
+        ended(process, signal.SIGTERM)
+    with started(place, "--workers", "2") as (process, url, _):  # and after a restart
+        ready(url, lambda: process.poll() is None)
+        with es.Client(url, timeout=60) as client:
+            for name in names:
+                asked(client, name)
+            assert len(client.log()["id"]) == len(names)
 
 
 def lives(number):

@@ -6,6 +6,7 @@ import math
 import tempfile
 import threading
 import time
+import warnings
 import webbrowser
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -23,8 +24,8 @@ from .agents import read_agents
 from .replicas import SETTINGS
 from .storage import DEFAULT
 
-STEP = 1800.0  # seconds, for whose visitors is decided together
-VISITORS = 6.0  # of a step, on the average of a day
+STEP = 3600.0  # seconds, for whose visitors is decided together
+VISITORS = 12.0  # of a step, on the average of a day
 TURN = 4.5  # days after which tastes change
 WATCHED = 5.0  # days after which a candidate begins to watch
 WAIT = 6 * 3600.0  # seconds after which nothing is expected of a visitor any more
@@ -123,7 +124,8 @@ def fill(
     """A ledger as it is after so many days of visitors, which end at the time `until`."""
     now = [begin := until - days * 86400]
     watched, baseline = begin + WATCHED * 86400, {"action": "novel"}
-    with Bandit.open(folder, floor=FLOOR) as bandit:
+    with warnings.catch_warnings(), Bandit.open(folder, floor=FLOOR) as bandit:
+        warnings.simplefilter("ignore")  # the change of tastes is noticed; the dashboard says it
         with parts(bandit) as (_, ledger):
             ledger.clock = lambda: now[0]
             ledger.change(SETTINGS, {"wait": WAIT}, WHO)
