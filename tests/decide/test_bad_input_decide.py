@@ -369,8 +369,16 @@ NATURAL = [
         ["members", "{'members': [3]}"],
     ),
     (lambda: es.sweep(lambda m: LINEAR, WORLD, {"members": [3]}, 3, 2), TypeError, ["needs m"]),
-    (lambda: es.replay(es.Uniform(), LOG), TypeError, ["given first", "got Uniform()"]),
-    (lambda: es.evaluate([0.5, 0.5], LOG), TypeError, ["given first", "got [0.5, 0.5]"]),
+    (
+        lambda: es.replay(es.Uniform(), LOG),
+        TypeError,
+        ["replay take the log first", "got Uniform()"],
+    ),
+    (
+        lambda: es.evaluate([0.5, 0.5], LOG),
+        TypeError,
+        ["replay take the log first", "got [0.5, 0.5]"],
+    ),
     (lambda: es.evaluate(LOG, [0.5, 0.3, 0.2]), ValueError, ["shape (2,)", "got (3,)"]),
     (lambda: es.evaluate(LOG, [0.5, 0.3]), ValueError, ["sum to 1", "[0.5, 0.3]"]),
     (lambda: es.plot(fixed()), TypeError, ["a Result or several", "got Bandit("]),

@@ -208,7 +208,11 @@ STUDIES = [
     (lambda: select("1a"), TypeError, "names must be a list of panels or figures, got '1a'"),
     (lambda: select(["5x"]), ValueError, "there is no panel '5x'; accepted are 1a, 1b"),
     (lambda: select([1]), ValueError, "there is no panel 1; accepted are"),
-    (lambda: reproduce(["1a"], "desk"), ValueError, "a number, 'full' or 'laptop', got 'desk'"),
+    (
+        lambda: reproduce(["1a"], realizations="desk"),
+        ValueError,
+        "a number, 'full' or 'laptop', got 'desk'",
+    ),
     (lambda: reproduce(["1a"], realizations=1), ValueError, "realizations must be at least 2"),
     (lambda: reproduce(["1a"], seed="0"), TypeError, "seed must be a whole number, got '0'"),
     (lambda: reproduce(["1a"], out=3), TypeError, "out must be a folder's path, got 3"),

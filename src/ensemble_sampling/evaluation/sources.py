@@ -55,7 +55,8 @@ def read(source: Any, **columns: Any) -> Log:
             return _of_ledger(ledger, public(source), _recorded(ledger))
     if not isinstance(source, Mapping) and not is_frame(source):
         raise TypeError(
-            f"a log, which is given first, comes from a bandit, a folder or a table, got {source!r}"
+            f"a log comes from a bandit, a folder or a table, got {source!r}; evaluate "
+            "and replay take the log first"
         )
     if columns or any(name not in source for name in EXPORTED):
         return _of_columns(source, columns)
