@@ -74,6 +74,7 @@ def oracle(
         of_all = total / max(times_all, 1e-30)
         often, own = seen(k)
         usual = max((own + fewest * of_all) / (often + fewest), of_all) if arms else of_all
+        usual = max(usual, (3e-4 * np.ptp(rewards[begun:t])) ** 2)
         won = np.log(1 + stake * (min(square / max(usual, 1e-30), most) - 1))
         won = won if n[:, k].sum() >= fewest else 0.0
         for i in {k, arms}:
@@ -234,3 +235,17 @@ def test_nothing_surprises_while_no_two_outcomes_differ():
     assert float(bets.since.outcomes[400, -1] + bets.before.outcomes[400, -1]) == 0
     assert float(bets.since.outcomes[401, -1] + bets.before.outcomes[401, -1]) == 1
     assert int(changes.last[400]) == 0
+
+
+def test_rounding_is_no_surprise_where_outcomes_never_vary():
+    posterior = Restarting(EACH, ODDS)
+    bets = posterior.init(jax.random.key(0))[1]
+    bets = bets._replace(low=jnp.zeros(()), high=jnp.ones(()))
+
+    def step(bets, square):
+        bets, every, alone = posterior._settled(bets, jnp.int32(0), jnp.ones(()), square)
+        return bets, every | alone.any()
+
+    for size, noticed in ((1e-10, False), (1e-4, True)):
+        squares = jnp.asarray(np.repeat([size / 100, size], 200), float)
+        assert np.asarray(jax.lax.scan(step, bets, squares)[1]).any() == noticed

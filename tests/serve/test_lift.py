@@ -145,6 +145,15 @@ def test_a_broken_bound_puts_the_baseline_in_charge_and_is_told(url, monkeypatch
         assert who == [None, "guardrail", None]
 
 
+def test_a_bandit_without_actions_yet_has_noticed_no_change(tmp_path):
+    with running(tmp_path, bandits=["new"]) as (url, _):
+        httpx.get(f"{url}/v1/bandits/new/status")
+        time.sleep(0.5)  # it has looked around
+        status = httpx.get(f"{url}/v1/bandits/new/status").json()
+        assert (status["trouble"], status["restarts"]) == (None, 0)
+        assert httpx.get(f"{url}/v1/bandits/new/changes").status_code == 200
+
+
 def test_that_the_world_changed_is_in_health_metrics_and_among_the_changes(url, monkeypatch):
     monkeypatch.setattr(updater, "EXAMINED", 0.1)
     at, rng = f"{url}/v1/bandits/turned", np.random.default_rng(0)

@@ -13,6 +13,8 @@ from ..config import short
 from ..core import Action, Key, Model, Posterior, Wrapper, fact
 from ..fast.rarely import rarely
 
+ROUNDING = 3e-4  # of the range of rewards: where outcomes never vary, rounding is no surprise
+
 
 class Seen(NamedTuple):
     """How many outcomes, and the sum of their squared surprises, of which older ones count less."""
@@ -185,6 +187,7 @@ class Restarting(Wrapper):
         before, since, wealth, low, high = bets
         usual = bets.usual(self.known, self.fewest)
         usual = jnp.maximum(usual[own], usual[last])
+        usual = jnp.maximum(usual, (ROUNDING * (high - low)) ** 2)
         times = jnp.minimum(square / jnp.maximum(usual, jnp.finfo(square.dtype).tiny), self.most)
         known = before.outcomes[own] + since.outcomes[own] >= self.fewest
         won = jnp.where(known, jnp.log1p(self.stake * (times - 1)), 0.0)
