@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import structs
 
 from ensemble_sampling.decide.setup import Options
 from ensemble_sampling.serve import admin, outcomes
@@ -27,10 +26,6 @@ class Process:
     def __getattr__(self, name):
         module = outcomes if hasattr(outcomes, name) else admin
         return partial(getattr(module, name), self.replicas)
-
-    def configure(self, settings):
-        """All settings, with the defaults of those that are not named."""
-        admin.configure(self.replicas, structs.asdict(settings))
 
     @property
     def main(self):

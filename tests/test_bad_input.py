@@ -388,7 +388,7 @@ SETTINGS = [
     (lambda: FIT.update(KEY, FITTED, Action(0, jnp.ones(3)), 1.0), V, r"must have shape \(2,\)"),
     # agents
     (lambda: A.Widening(es.Exact(LINE), 0.5), V, "most must be .* got 0.5"),
-    (lambda: es.ThompsonSampling(ARM), T, "posterior must .*; IndependentArms has no sample"),
+    (lambda: es.ThompsonSampling(ARM), T, "IndependentArms is a learner: write Thomp"),
     (lambda: es.ThompsonSampling(TS), T, "posterior must .*; ThompsonSampling has no sample"),
     (lambda: es.ThompsonSampling(es.Exact), T, r"posterior must be an object: write Exact\(...\)"),
     (lambda: es.ThompsonSampling(None), T, "posterior must have .*; NoneType has no"),

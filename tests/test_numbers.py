@@ -58,6 +58,7 @@ UNQUOTED = {
     (PAYS, "0.9 times"): "the same",
     (PAYS, "a minute"): "what counts as behind",
     (DEEP, "a tenth"): "a setting of the agent",
+    (DEEP, "13 seconds"): "the page's blocks, by the clock of the process",
     ("docs/notebooks/figure-3.md", "a minute"): "roughly what its simulations take anywhere",
     (README, "ten minutes"): "what `make reproduce` is kept under on two cores; no result is kept",
     (REPRODUCE, "ten minutes"): "the same",
@@ -173,6 +174,11 @@ def months() -> tuple[float, int]:
     return 100 * max(missed), data["months"]
 
 
+def subjects() -> tuple[float, float, float]:
+    data = saved("benchmarks/subjects.json")
+    return data["megabytes"], data["memory"], data["again_ms"]
+
+
 def pair(agent: str, size: str) -> tuple[float]:
     """Milliseconds of a decision and its outcome, on two cores."""
     rows = saved("benchmarks/bench-x86-64-cpu-2-cores.json")["latency"]["rows"]
@@ -238,6 +244,8 @@ QUOTES = [
     Quote(LATENCY, "{:.2f} ms in memory on one core", lambda: pair("linear", "100 x 100")),
     Quote(LATENCY, "{:.2f} ms on disk", lambda: pair("linear on disk", "100 x 100")),
     Quote(PAYS, "missed the truth in at most {:.1f}% of {:,} simulated months", months),
+    Quote(PAYS, "took {:.1f} MB of disk and {:.1f} MB of memory", lambda: subjects()[:2]),
+    Quote(PAYS, "and {:.2f} ms to find one", lambda: subjects()[2:]),
     Quote(EVALUATE, "{:.1f}% to {:.1f}% of {:,} repetitions", coverage),
 ]
 

@@ -257,10 +257,10 @@ export interface Segment {
   exploration: number | null;
 }
 
-/** Those of one key, the largest first.
+/** The segments of one key, the largest first.
  *
- * most, least: the names of those that gain most and least by the bandit, of those that surely
- *     gain more and less than the others do; None for none. */
+ * most, least: the names of the segments that gain most and least by the bandit, among those that
+ *     surely gain more and less than the others do; None for none. */
 export interface Segments {
   key: string;
   parts: Segment[];

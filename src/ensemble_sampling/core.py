@@ -80,7 +80,7 @@ class Facts:
     host: bool = False
     """Whether it runs in plain Python, which cannot be compiled (agents and posteriors)."""
     separate: bool = False
-    """Whether each action has a model of its own, which `renewed(key, ...)` makes anew (learners of
+    """Whether each action has a model of its own, which `renewed` makes anew (learners of
     linear models and of arms, and posteriors of these)."""
     inflation: float = 1.0
     """How many times as far as the posterior models spread (posteriors and agents)."""

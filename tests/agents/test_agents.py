@@ -317,7 +317,7 @@ def test_estimators_run_on_the_host_and_uniform_knows_nothing():
     ],
 )
 def test_what_is_printed_is_what_one_would_write(text):
-    rooms = (es, es.agents, es.learners, es.posteriors, es.networks)
+    rooms = (es, es.agents, es.learners, es.posteriors, es.networks, es.worlds)
     names = {name: getattr(room, name) for room in rooms for name in dir(room)}
     made = eval(text, names)
     assert repr(made) == text

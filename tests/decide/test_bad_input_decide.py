@@ -333,7 +333,7 @@ NATURAL = [
     # outcomes
     (lambda: taught(None), TypeError, ["outcome must be a number", "got None"]),
     (lambda: taught("yes"), TypeError, ["outcome must be a number", "got 'yes'"]),
-    (lambda: taught({"reward": 1.0}), TypeError, ["outcome must be a number", "'reward'"]),
+    (lambda: taught({"reward": 1.0}), TypeError, ["an outcome is a number", "'reward'"]),
     (lambda: taught([1.0, 0.0]), ValueError, ["learns a single number", "got (2,)"]),
     (lambda: taught(1.0, 0.0), ValueError, ["has the outcome 1.0", "`correct` replaces"]),
     (lambda: fixed().correct(fixed().choose(), 1.0), ValueError, ["belongs to the ledger"]),

@@ -196,13 +196,12 @@ def test_features_out_of_range_are_said_by_name_and_count(tmp_path):
 
     with es.Bandit.open(tmp_path, actions=[0, 1, 2]) as bandit:
         play(bandit, 250, features=features)
-        (said,) = bandit.summary().warnings
-        assert "in some of 250 outcomes ('price' in 3)" in said
-    assert inspect(tmp_path).warnings == (said,)
+        said = bandit.summary().warnings
+        assert sum("in some of 250 outcomes ('price' in 3)" in text for text in said) == 1
+    assert inspect(tmp_path).warnings == said
     bandit = es.Bandit(actions=[0, 1, 2])
     play(bandit, 250, features=lambda t, x: list(features(t, x).values()))
-    (said,) = bandit.summary().warnings
-    assert "(column 1 in 3)" in said
+    assert sum("(column 1 in 3)" in text for text in bandit.summary().warnings) == 1
 
 
 def test_an_indicator_that_is_seldom_1_is_not_out_of_range(tmp_path, recwarn):

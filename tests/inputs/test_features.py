@@ -111,7 +111,6 @@ def test_availability_without_names_goes_by_position():
     assert mask({1: False, 0: True}, None, 2).tolist() == [True, False]
     shuffled = pd.Series([False, True], index=[1, 0])
     assert mask(shuffled, None, 2).tolist() == [True, False]
-    assert mask(None, None, 2).tolist() == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -127,11 +127,12 @@ def action(posterior, belief, k):
 
 def test_one_action_starts_again_and_the_others_stay_as_they_are():
     belief = learn(Restarting(EACH, ODDS), outcomes())[0][0]
-    renewed = EACH.renewed(jax.random.key(5), belief, jnp.array([False, True, False]))
+    fresh = EACH.init(jax.random.key(5))
+    renewed = EACH.renewed(belief, fresh, jnp.array([False, True, False]))
     for k in (0, 2):
         assert equal(action(EACH, renewed, k), action(EACH, belief, k))
     shared, _ = action(EACH, renewed, 1)
-    assert equal(shared, action(EACH, EACH.init(jax.random.key(5)), 1)[0])
+    assert equal(shared, action(EACH, fresh, 1)[0])
     assert equal(renewed[0].seen, belief[0].seen)  # the noise of all is known as before
     away = np.asarray(renewed[1].away.value[:, 1])
     assert np.ptp(away, axis=0).min() > 0.1  # every member is a draw of its own
@@ -142,8 +143,8 @@ def test_one_arm_starts_again_and_the_others_stay_as_they_are():
     arms = es.Ensemble(es.IndependentArms(ARMS), 5)
     belief = learn(Restarting(arms, ODDS), outcomes())[0][0]
     which = jnp.array([False, True, False])
-    shared, members = arms.renewed(jax.random.key(5), belief, which)
     new, drawn = arms.init(jax.random.key(5))
+    shared, members = arms.renewed(belief, (new, drawn), which)
     for k, old, begun in ((0, *belief), (1, new, drawn), (2, *belief)):
         assert equal(members.away[:, k], begun.away[:, k])
         for name in ("pulls", "mean", "ones"):

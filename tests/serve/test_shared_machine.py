@@ -17,7 +17,7 @@ from states import equal
 import ensemble_sampling as es
 from ensemble_sampling.decide.transfer import export_history
 from ensemble_sampling.serve import outcomes
-from ensemble_sampling.serve.types import Choose, Refused, Settings
+from ensemble_sampling.serve.types import Choose, Refused
 
 AGENT = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.5), members=3)
 RIVAL = es.EnsembleSampling(es.Linear(dim=2, noise_std=0.3), members=3)
@@ -99,7 +99,7 @@ class Service(RuleBasedStateMachine):
 
     @rule(who=WHO, floor=st.sampled_from([0.0, 0.3]))
     def configure(self, who, floor):
-        self.all[who].configure(Settings(floor=floor))
+        self.all[who].configure({"floor": floor})
 
     @precondition(lambda self: self.ids and not self.shadowed)
     @rule(who=WHO)

@@ -1,6 +1,6 @@
 """A branch that is seldom taken, and costs little where many realizations run side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,33 +9,33 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 
 
-def rarely(which: Array, changes: Sequence[Callable[..., Any]], state: Any, *given: Any) -> Any:
-    """`state` where `which` is 0, else `changes[which - 1](state, *given)`.
+def rarely(taken: Array, change: Callable[..., Any], state: Any, *given: Any) -> Any:
+    """`change(state, *given)` where it is `taken`, else `state`.
 
-    Mapped over, a branch is computed by all whenever it could be taken by one of them. This one is
-    computed when it is taken by one of them.
+    Mapped over, a branch is computed by all whether one of them takes it or not. This one is
+    computed when one of them takes it.
     """
 
     @custom_vmap
-    def changed(which: Array, state: Any, *given: Any) -> Any:
-        return jax.lax.switch(which, [lambda state, *_: state, *changes], state, *given)
+    def changed(taken: Array, state: Any, *given: Any) -> Any:
+        return jax.lax.cond(taken, change, lambda state, *_: state, state, *given)
 
     @changed.def_vmap
-    def _(size: int, mapped: Any, which: Array, state: Any, *given: Any) -> Any:
+    def _(size: int, mapped: Any, taken: Array, state: Any, *given: Any) -> Any:
         def full(part: Any, is_mapped: bool) -> Any:
             return part if is_mapped else jnp.broadcast_to(part, (size, *jnp.shape(part)))
 
-        which, state, given = jax.tree.map(
-            full, (which, state, given), (*mapped[:2], tuple(mapped[2:]))
+        taken, state, given = jax.tree.map(
+            full, (taken, state, given), (*mapped[:2], tuple(mapped[2:]))
         )
         found = jax.lax.cond(
-            (which != 0).any(),
+            taken.any(),
             jax.vmap(changed.fun),
             lambda _, state, *__: state,
-            which,
+            taken,
             state,
             *given,
         )
         return found, jax.tree.map(lambda _: True, found)
 
-    return changed(which, state, *given)
+    return changed(taken, state, *given)

@@ -139,17 +139,10 @@ class IndependentArms(eqx.Module):
         return (shared, member) if self.forgetting is None else self._forget(shared, member, noise)
 
     def renewed(
-        self,
-        key: Key,
-        shared: Evidence,
-        member: Member,
-        which: Array,
-        spread: Array | float = 1.0,
-        noise: Noise | None = None,
+        self, belief: tuple[Evidence, Member], fresh: tuple[Evidence, Member], which: Array
     ) -> tuple[Evidence, Member]:
-        """With the arms `which` (a mask) as they were before their first outcome; the scale of
-        outcomes stays known."""
-        new, members = self.init(key, spread, noise)
+        """With the arms `which` (a mask) from a fresh belief; the scale of outcomes stays known."""
+        (shared, member), (new, members) = belief, fresh
 
         def put(old: Array, new: Array) -> Array:
             return jnp.where(which, new, old)

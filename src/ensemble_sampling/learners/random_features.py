@@ -121,9 +121,9 @@ class RandomFeatures(Wrapper):
         expanded = Action(action.index, self.expand(action.features))
         return self.learner.observe(key, shared, member, expanded, outcome, noise)
 
-    def renewed(self, key: Key, shared: Any, member: Any, which: Array, *start: Any) -> Any:
+    def renewed(self, belief: Any, fresh: Any, which: Array) -> Any:
         learner: Any = self.learner
-        return learner.renewed(key, shared, member, which, *start)
+        return learner.renewed(belief, fresh, which)
 
     def mean_and_std(self, belief: Any, features: Array) -> Any:
         checks.features(features, self.dim)

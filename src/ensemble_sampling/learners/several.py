@@ -182,18 +182,9 @@ class PerAction(Wrapper):
         forget = jax.vmap(self.learner.forget, in_axes=(*self._axes, 0), out_axes=self._axes)
         return forget(shared, member, Noise(drift=noise.drift))
 
-    def renewed(
-        self,
-        key: Key,
-        shared: Any,
-        member: Any,
-        which: Array,
-        spread: Array | float = 1.0,
-        noise: Noise | None = None,
-    ) -> tuple[Any, Any]:
-        """With the models of the actions `which` (a mask) as they were before their first outcome;
-        of what all have in common nothing is forgotten."""
-        new, members = self.init(key, spread, noise)
+    def renewed(self, belief: Any, fresh: Any, which: Array) -> Any:
+        """With the models of the actions `which` (a mask) from a fresh belief; of what all have in
+        common nothing is forgotten."""
 
         def put(old: Array, new: Array) -> Array:
             return jnp.where(which.reshape(-1, *(1 for _ in old.shape[1:])), new, old)
@@ -201,8 +192,7 @@ class PerAction(Wrapper):
         def part(axis: int | None, old: Any, new: Any) -> Any:
             return jax.tree.map(put, old, new) if axis == 0 else old
 
-        own = jax.tree.map(part, self.learner.axes, shared, new, is_leaf=lambda x: x is None)
-        return own, jax.tree.map(put, member, members)
+        return jax.tree.map(part, self._axes, belief, fresh, is_leaf=lambda x: x is None)
 
     def _own(self, change: Any, shared: Any, *new: Any) -> Any:
         """`change` of what each action has one of; what all have in common is the newest's."""

@@ -165,15 +165,11 @@ class Ensemble(LearnerPosterior):
         """What perturbations are like: their shapes."""
         return jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
 
-    def renewed(self, key: Key, belief: Any, which: Array) -> Any:
-        """With the models of the actions `which` (a mask) as before their first outcome."""
-
-        def renewed(key: Key, spread: Array, shared: Any, member: Any) -> Any:
-            learner: Any = self.learner
-            return learner.renewed(key, shared, member, which, spread, self._kind(key))
-
-        renew = jax.vmap(renewed, in_axes=(0, 0, *self._axes), out_axes=self._axes)
-        return renew(*self._starts(key), *belief)
+    def renewed(self, belief: Any, fresh: Any, which: Array) -> Any:
+        """With the models of the actions `which` (a mask) from a fresh belief."""
+        learner: Any = self.learner
+        axes = self._axes, self._axes, None
+        return jax.vmap(learner.renewed, in_axes=axes, out_axes=self._axes)(belief, fresh, which)
 
     def sample(self, key: Key, belief: Any) -> Model:
         return self.model(belief, jax.random.randint(key, (), 0, self.members))

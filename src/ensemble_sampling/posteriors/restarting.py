@@ -151,18 +151,17 @@ class Restarting(Wrapper):
         changes = Changes(
             count, changes.all + every, changes.one + alone.sum(dtype=jnp.int32), last
         )
-        which, fresh = jnp.where(every, 2, one.astype(int)), jax.random.fold_in(key, 2)
         # Numbers are handed over, for a branch must not take them from where it stands.
         numbers, rest = eqx.partition(self.posterior, _is_number)
 
-        def renewed(models: Any, key: Key, alone: Array, numbers: Any) -> Any:
+        def renewed(models: Any, key: Key, every: Array, alone: Array, numbers: Any) -> Any:
             posterior: Any = eqx.combine(numbers, rest)
-            return posterior.renewed(key, models, alone) if self._bets > 1 else models
+            fresh = posterior.init(key)
+            some = posterior.renewed(models, fresh, alone) if self._bets > 1 else models
+            return jax.tree.map(lambda new, old: jnp.where(every, new, old), fresh, some)
 
-        def begun(models: Any, key: Key, alone: Array, numbers: Any) -> Any:
-            return eqx.combine(numbers, rest).init(key)
-
-        models = rarely(which, [renewed, begun], models, fresh, alone, numbers)
+        fresh = jax.random.fold_in(key, 2)
+        models = rarely(every | one, renewed, models, fresh, every, alone, numbers)
         return self.posterior.update(key, models, action, outcome), bets, changes
 
     def _surprise(
