@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.fast.threefry import PLAIN, quick, split_seed
+from ensemble_sampling.fast.threefry import PLAIN, plain, quick, split_seed
 from ensemble_sampling.simulation import programs
 
 WORLD = es.GaussianArms(3)
@@ -36,6 +36,14 @@ def test_bits_are_those_of_jax(draw):
     for key in KEYS:
         for run in (draw, jax.jit(draw)):
             np.testing.assert_array_equal(run(quick(key)), run(key))
+
+
+def test_a_quick_key_made_plain_is_the_key_it_was():
+    key: Any = jax.random.key(3)
+    assert str(jax.random.key_impl(quick(key))) != PLAIN
+    for same in (plain(quick(key)), plain(key)):
+        assert str(jax.random.key_impl(same)) == PLAIN
+        np.testing.assert_array_equal(jax.random.key_data(same), jax.random.key_data(key))
 
 
 def test_numbers_of_64_bits_are_those_of_jax():

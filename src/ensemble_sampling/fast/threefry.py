@@ -68,6 +68,14 @@ def quick(key: Array, *users: Any) -> Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=WRITTEN_OUT)
 
 
+def plain(key: Array) -> Array:
+    """JAX's own key for the same numbers, where what draws them is seldom run: it compiles sooner,
+    and what stores its key can store it beside others of JAX's."""
+    if str(jax.random.key_impl(key)) != str(WRITTEN_OUT):
+        return key
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=PLAIN)
+
+
 def _partitionable() -> bool:
     return jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -12,6 +12,7 @@ from .. import checks
 from ..config import short
 from ..core import Action, Key, Model, Posterior, Wrapper, fact
 from ..fast.rarely import rarely
+from ..fast.threefry import plain
 
 ROUNDING = 3e-4  # of the range of rewards: where outcomes never vary, rounding is no surprise
 
@@ -156,7 +157,7 @@ class Restarting(Wrapper):
 
         def renewed(models: Any, key: Key, every: Array, alone: Array, numbers: Any) -> Any:
             posterior: Any = eqx.combine(numbers, rest)
-            fresh = posterior.init(key)
+            fresh = posterior.init(plain(key))
             some = posterior.renewed(models, fresh, alone) if self._bets > 1 else models
             return jax.tree.map(lambda new, old: jnp.where(every, new, old), fresh, some)
 
