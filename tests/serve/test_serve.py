@@ -432,6 +432,11 @@ def test_others_are_decided_while_programs_for_new_offers_are_compiled(served, m
     assert [decide(2), decide(2)] == [200, 200]
     decider, may = service.engines["default"].decider, threading.Event()
     prepare = decider.prepare
+    made = httpx.post(f"{url}{BASE}/choose", json=OFFER, timeout=60).json()
+    told = httpx.post(f"{url}{BASE}/outcome", json={"id": made["id"], "outcome": 1.0}, timeout=60)
+    assert told.status_code == 200
+    # Of a bandit that has learned nothing chance decides at once.
+    until(lambda: decider.replicas.main.version and decider.replicas.main.version.outcomes)
 
     def slow(offer, size):
         assert size > 1 or may.wait(30)
