@@ -32,7 +32,6 @@ REPRODUCE = "docs/how-to/reproduce.md"
 CLUSTER = "docs/how-to/cluster.md"
 CAPACITY = "docs/how-to/capacity.md"
 COMPARISON = "docs/explanation/comparison.md"
-PAYS = "docs/how-to/does-it-pay.md"
 DEEP = "docs/tutorial/deep-exploration.md"
 GENERATED = {
     CAPACITY: ("load", "learner", "faults", "staleness"),

@@ -159,11 +159,8 @@ class Ensemble(LearnerPosterior):
         return keys[pair], (1.0 - 2.0 * second) * self.inflation
 
     def _drawn(self, key: Key, spread: Array) -> Any:
-        return self.learner.init(key, spread, self._kind(key))
-
-    def _kind(self, key: Key) -> Noise:
-        """What perturbations are like: their shapes."""
-        return jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
+        shapes = jax.eval_shape(lambda: self.perturbation.draw(key, (1,), self.inflation))
+        return self.learner.init(key, spread, shapes)
 
     def renewed(self, belief: Any, fresh: Any, which: Array) -> Any:
         """With the models of the actions `which` (a mask) from a fresh belief."""
