@@ -138,6 +138,7 @@ def test_decisions_and_outcomes_told_twice_count_once_one_by_one_or_many(http):
     for ref, new in (("order-1", True), ("order-1", False), ("order-2", True)):
         body = {"id": decided(http, event="sum")["id"], "amount": 2.0, "ref": ref}
         assert post(http, "add", **body) == {"new": new}
+    decided(http)  # of which nothing is told
     log = columns(http)
     assert log["outcome"][log["id"].index(made)] == 0.25
     assert log["outcome"][log["id"].index(body["id"])] == 4.0
