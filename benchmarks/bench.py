@@ -32,7 +32,7 @@ import numpy as np
 import ensemble_sampling as es
 from ensemble_sampling import files
 from ensemble_sampling.experiments.paper import figure2, figure3
-from ensemble_sampling.fast.threefry import quick
+from ensemble_sampling.primitives import quick
 from ensemble_sampling.simulation import programs
 
 sys.path.insert(0, str(Path(__file__).parent))

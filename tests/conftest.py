@@ -46,6 +46,7 @@ SLOW = (
     "posteriors/test_ensemble.py::test_members_along_the_last_axis",
     "posteriors/test_estimators.py",
     "fast/test_fused.py",
+    "fast/test_removable.py::test_without_one",
     "serve/test_personalizer_admin.py",
     "serve/test_serve_process.py",
     "serve/test_shared_machine.py",

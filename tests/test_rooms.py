@@ -11,9 +11,9 @@ ORDER = [
     # the ground floor
     (
         *("core", "checks", "code", "compilation", "config", "extras", "files", "linalg"),
-        *("rewards", "tables"),
+        *("rewards", "tables", "fast"),
     ),
-    ("intervals", "networks", "sequences", "fast"),
+    ("intervals", "networks", "primitives", "sequences"),
     ("learners",),
     ("posteriors",),
     ("agents",),

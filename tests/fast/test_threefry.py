@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ensemble_sampling as es
-from ensemble_sampling.fast.threefry import PLAIN, plain, quick, split_seed
+from ensemble_sampling.primitives import PLAIN, plain, quick, split_seed
 from ensemble_sampling.simulation import programs
 
 WORLD = es.GaussianArms(3)

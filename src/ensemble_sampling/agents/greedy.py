@@ -10,13 +10,13 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key
-from ..fast.argmax import first
+from ..primitives import first
 
 
 def _largest(values: Array, available: Array | None, settled: bool = False) -> Array:
     """Which of those available are the largest along the last axis; none where one is NaN.
 
-    settled: whether values are sure not to be computed twice, see `fast.one_step`.
+    settled: whether values are sure not to be computed twice, see `primitives.in_one_step`.
     """
     values = values if available is None else jnp.where(available, values, -jnp.inf)
     best = values == values.max(axis=-1, keepdims=True)

@@ -8,7 +8,7 @@ from jax import Array
 
 from .. import checks
 from ..core import Posterior
-from ..fast.one_step import in_one_step
+from ..primitives import in_one_step
 from .thompson import PosteriorAgent
 
 

@@ -11,10 +11,8 @@ from jax import Array
 from ..agents.greedy import shares
 from ..config import as_array
 from ..core import Action, Agent, Key, fact, some_key
-from ..fast.argmax import first
-from ..fast.one_step import in_one_step
-from ..fast.threefry import PLAIN, quick
 from ..inputs.scale import Scale
+from ..primitives import PLAIN, first, in_one_step, quick
 from .decisions import Values
 
 
@@ -73,6 +71,9 @@ class Programs:
         """The shapes of a state, and where they are to lie: nothing is computed."""
         about = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # noqa: E731
         return jax.tree.map(about, State(scale, self.belief))
+
+    def expect(self, scale: Scale | None) -> None:
+        """Find the programs for its states before there is one."""
 
     def hold(self, state: State) -> Any:
         return state
@@ -293,4 +294,4 @@ def _about(state: State) -> list[tuple[tuple[int, ...], Any]]:
 
 def _key(rule: Rule, words: Array) -> Key:
     """A key for (stream, number), those of every decision: the cipher takes any two words."""
-    return quick(jax.random.wrap_key_data(words, impl="threefry2x32"), rule.agent)
+    return quick(jax.random.wrap_key_data(words, impl=PLAIN), rule.agent)

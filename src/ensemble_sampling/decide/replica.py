@@ -13,12 +13,12 @@ import numpy as np
 from .. import checks
 from ..config import differences
 from ..core import Agent, Facts, fact
-from ..fast import threefry
-from ..fast.packing import Packed
+from ..fast import faster
 from ..inputs.descriptions import LARGEST
 from ..inputs.offer import Offer, unmasked
 from ..inputs.scale import LAST, Fields, Scale, Usual, fields_of, frozen, with_fields
 from ..ledger.ledger import Base, DecisionRow, Ledger
+from ..primitives import split_seed
 from . import notices
 from .decisions import Values
 from .notices import Changed
@@ -30,6 +30,7 @@ MANY = 16  # decisions in one call of a compiled program
 MARK = 1000  # outcomes after which to remember the state, for revisions of later ones
 MARKS = 2  # states that are remembered
 LARGE = 2**28  # bytes of a state that are said before they are taken
+COMPILED = faster("packing", "Packed")(Programs)
 
 
 class Version(NamedTuple):
@@ -92,7 +93,7 @@ class Replica:
     def __init__(self, setup: Setup, follows: bool = False, file: str = SNAPSHOT):
         self.setup, self.inputs, self.follows, self.file = setup, setup.inputs, follows, file
         self.agent, self.width, self.dtype = setup.agent, setup.width, setup.dtype
-        self._key, streams = threefry.split_seed(setup.seed)
+        self._key, streams = split_seed(setup.seed)
         self._streams = streams.tolist()  # words from which those of decisions and outcomes come
         self.version: Version | None = None  # also while it is being changed
         self._marks: list[Version] = []  # what it was not long ago
@@ -110,10 +111,9 @@ class Replica:
         check = fact(agent, "check_outcome")
         self._check = None if getattr(check, "__func__", 0) is Facts.check_outcome else check
         self.host = bool(fact(agent, "host"))
-        programs = Programs if self.host else Packed
+        programs = Programs if self.host else COMPILED
         self.programs = programs(Rule(agent, self.setup.floor or None))
-        if isinstance(self.programs, Packed):
-            self.programs.expect(self._scale())
+        self.programs.expect(self._scale())
         _say_room(agent, self.programs.belief)
         self._known_outcomes: set[tuple[int, ...]] = set()
 

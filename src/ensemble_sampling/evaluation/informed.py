@@ -14,9 +14,9 @@ from ..config import as_array, short
 from ..core import Action, Agent, Key, Wrapper, fact
 from ..decide.default import Default
 from ..decide.programs import Rule, State, learn
-from ..fast.threefry import PLAIN, split_seed
 from ..inputs.features import precision
 from ..inputs.scale import LAST, Scale, Usual, frozen
+from ..primitives import PLAIN, split_seed
 from .log import Log
 
 

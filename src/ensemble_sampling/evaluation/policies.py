@@ -13,9 +13,9 @@ from ..core import fact, some_key
 from ..decide import programs
 from ..decide.bandit import Bandit, parts
 from ..decide.programs import Rule, State
-from ..fast.threefry import PLAIN
 from ..inputs.features import precision
 from ..inputs.offer import shown
+from ..primitives import PLAIN
 from .informed import Pupil, arrays_of, check_sizes, padded, refuse_missing
 from .log import Log, Offer, refuse, slices
 

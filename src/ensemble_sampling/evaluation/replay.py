@@ -10,10 +10,10 @@ import numpy as np
 from .. import checks
 from ..core import fact
 from ..decide.programs import Rule, State, learn
-from ..fast.threefry import PLAIN
 from ..inputs.features import precision
 from ..inputs.scale import LAST, frozen
 from ..intervals import Estimate, Span, mean
+from ..primitives import PLAIN
 from ..tables import Told
 from .evaluate import refusal
 from .informed import Pupil, arrays_of, padded

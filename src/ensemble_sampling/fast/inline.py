@@ -37,12 +37,7 @@ def device() -> Any:
             os.environ[THREADS] = before
 
 
-def chosen(state: Any) -> Any:
-    """The processor for a state of such arrays, or None for JAX's default."""
+def processor(state: Any) -> Any:
+    """The device for a state of such arrays: as `primitives.processor`."""
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     return device() if size <= STATE_BYTES else None
-
-
-def placed(tree: Any, where: Any) -> Any:
-    """With its arrays there."""
-    return tree if where is None else jax.device_put(tree, where)

@@ -13,8 +13,8 @@ from ..ledger.sqlite import Sqlite, Statements
 class Memory(Sqlite):
     """SQLite in memory that writes only before it reads."""
 
-    def __init__(self) -> None:
-        super().__init__(None)
+    def __init__(self, place: None) -> None:
+        super().__init__(place)
         self._unwritten: list[Statements] = []
 
     def write(self, statements: Statements) -> None:

@@ -22,8 +22,7 @@ from ..core import fact, some_key
 from ..decide import programs
 from ..decide.programs import Found, Rule, State
 from ..inputs.scale import Scale
-from . import inline
-from .threefry import PLAIN
+from ..primitives import PLAIN, processor
 
 SMALL = 2**14  # bytes: a larger array stays one by itself, to be changed where it lies
 SHEETS = 64  # shapes of offers for which there is an array to fill in
@@ -114,8 +113,8 @@ class Packed:
         bound = self._rules.placed(leaves)
         self._begin = _begun(self._rules)
         self.belief = jax.eval_shape(self._begin, bound, some_key())
-        self._where = inline.chosen(self.belief)
-        self._bound = inline.placed(bound, self._where)
+        self._where = processor(self.belief)
+        self._bound = bound if self._where is None else jax.device_put(bound, self._where)
         self._padded = fact(rule.agent, "arms") is None
         self._states: Layout | None = None
         self.kind: Any = None
@@ -135,7 +134,6 @@ class Packed:
         return jax.tree.map(about, State(scale, self.belief))
 
     def expect(self, scale: Scale | None) -> None:
-        """Take the programs for its states, before there is one: `kind` says which they are."""
         self._use(Layout.of(State(scale, self.belief))[0])
 
     def hold(self, state: State) -> Held:

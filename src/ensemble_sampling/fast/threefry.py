@@ -16,7 +16,7 @@ from jax.extend.random import define_prng_impl
 
 from ..code import is_known
 
-PLAIN = "threefry2x32"
+PLAIN = "threefry2x32"  # as `primitives` has it, which imports this file
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 

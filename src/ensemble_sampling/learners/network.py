@@ -14,6 +14,7 @@ from jax.lax import optimization_barrier as barrier
 
 from .. import checks
 from ..core import Action, Key, Noise, some_key
+from ..fast import module
 from ..networks import Readout, true_gradient
 from ..rewards import Reward, as_reward
 from . import modules
@@ -318,12 +319,11 @@ class Network(eqx.Module):
             return self.examine(jax.lax.scan(numbered, member, at, unroll=unroll)[0])
 
         if step is None and jax.default_backend() == "gpu":
-            from ..fast import network_kernel
-
-            if network_kernel.applies(self, member):
+            kernel: Any = module("network_kernel")
+            if kernel is not None and kernel.applies(self, member):
 
                 def at_once(member: Member) -> Member:
-                    model, norm = network_kernel.learn(self, history, member, rows)
+                    model, norm = kernel.learn(self, history, member, rows)
                     return self.examine(member._replace(model=model), norm)
 
                 return history, jax.lax.platform_dependent(member, cuda=at_once, default=one_by_one)

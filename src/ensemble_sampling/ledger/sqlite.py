@@ -10,6 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..fast import faster
 from ..files import sync_folder, write_atomically
 from . import schema
 from .backup import NAME, OPTIONS, identity, reader, same_file, write_backup
@@ -370,9 +371,7 @@ def database(place: Place, write: bool, shared: bool, durable: bool = True) -> D
 
         return Postgres(place, write, shared)
     if place is None and not shared:
-        from ..fast.memory import Memory
-
-        return Memory()
+        return faster("memory", "Memory")(Sqlite)(None)
     return Sqlite(place, write, shared, durable)
 
 

@@ -10,7 +10,7 @@ from jax import Array
 from .. import checks
 from ..config import LATER
 from ..core import Action, Key, Learner, Model, Noise, broken, fact
-from ..fast.one_step import in_one_step
+from ..primitives import in_one_step
 from .exact import LearnerPosterior
 
 

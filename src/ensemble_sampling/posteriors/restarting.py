@@ -11,8 +11,7 @@ from jax import Array
 from .. import checks
 from ..config import short
 from ..core import Action, Key, Model, Posterior, Wrapper, fact
-from ..fast.rarely import rarely
-from ..fast.threefry import plain
+from ..primitives import plain, rarely
 
 ROUNDING = 3e-4  # of the range of rewards: where outcomes never vary, rounding is no surprise
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .. import checks, linalg
 from ..config import LATER, as_array
 from ..core import Action, Agent, Environment, Key, fact
-from ..fast.threefry import quick
+from ..primitives import quick
 from .loop import realization
 from .results import Window
 
